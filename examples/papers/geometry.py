@@ -76,7 +76,7 @@ def measure_model(folder: Path, texts: Sequence[str], device: str) -> tuple[int,
     backbone = load_plugins().find("text_encoder", "backbone").type()
     encoder = backbone.load(folder, device=device, dtype="float32")
     embedder = TextEmbedder(encoder, model=folder.name)
-    chunks = embedder.token_states(encoder.tokenise(texts, prompt="", max_length=None))
+    chunks = embedder.yield_token_states(encoder.tokenise(texts, prompt="", max_length=None))
     measures = [measure_states(states) for _, states in chunks if states.shape[1] > 1]
     if not measures:
         raise ValueError(f"{folder}: no text has two tokens, and one alone has no geometry")

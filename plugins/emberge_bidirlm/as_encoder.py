@@ -23,7 +23,13 @@ from emberge import (
 )
 from emberge.architectures import find_config_class
 from emberge.model_folder import Checkpoint, ModuleFolder, read_object
-from emberge_encoder import Layout, declared_attention, is_causal, load_tokenizer, with_attention
+from emberge_encoder import (
+    Layout,
+    is_causal,
+    load_tokenizer,
+    read_declared_attention,
+    switch_attention,
+)
 
 _POOLING = "mean"
 # Files of tokenizers that name special tokens.
@@ -63,8 +69,8 @@ class AsEncoder(Step):
             return
         checkpoint = Checkpoint(folder)
         try:
-            encoder_config(checkpoint)
-            encoder_layout(checkpoint)
+            build_encoder_config(checkpoint)
+            build_encoder_layout(checkpoint)
         except EmbergeError as error:
             yield context.problem(str(error), "model")
             return
@@ -106,9 +112,11 @@ class AsEncoder(Step):
     ) -> None:
         from emberge.merging import build_result
 
-        layout = encoder_layout(checkpoint)
-        width = int(text_config(checkpoint).hidden_size)
-        files: dict[str, Any] = {checkpoint.in_trunk("config.json"): encoder_config(checkpoint)}
+        layout = build_encoder_layout(checkpoint)
+        width = int(load_trunk_config(checkpoint).hidden_size)
+        files: dict[str, Any] = {
+            checkpoint.in_trunk("config.json"): build_encoder_config(checkpoint)
+        }
         if mask is not None:
             files |= mask.files(checkpoint)
 
@@ -125,7 +133,7 @@ class AsEncoder(Step):
         )
 
 
-def encoder_config(checkpoint: Checkpoint) -> dict[str, Any]:
+def build_encoder_config(checkpoint: Checkpoint) -> dict[str, Any]:
     """Return a causal model's config with bidirectional attention.
 
     Raises:
@@ -134,10 +142,10 @@ def encoder_config(checkpoint: Checkpoint) -> dict[str, Any]:
     """
     config = checkpoint.config
     try:
-        changed = with_attention(config, "bidirectional")
+        changed = switch_attention(config, "bidirectional")
     except CheckpointError as error:
         raise CheckpointError(f"{checkpoint.trunk / 'config.json'}: {error}") from error
-    if declared_attention(config) == "as is" and not is_causal(config):
+    if read_declared_attention(config) == "as is" and not is_causal(config):
         raise CheckpointError(
             f"{checkpoint.folder}: '{config.get('model_type')}' is no causal language model, so there is no "
             "attention to switch; use it as it is"
@@ -145,7 +153,7 @@ def encoder_config(checkpoint: Checkpoint) -> dict[str, Any]:
     return changed
 
 
-def encoder_layout(checkpoint: Checkpoint) -> Layout:
+def build_encoder_layout(checkpoint: Checkpoint) -> Layout:
     """Return a checkpoint's SentenceTransformers modules with mean pooling; other modules do not change.
 
     Raises:
@@ -191,7 +199,7 @@ def find_mask_token(checkpoint: Checkpoint, requested: str | int | None) -> Mask
     if token is None:
         return None
     mask_token = _find_token(checkpoint.folder, token, vocabulary)
-    rows = int(text_config(checkpoint).vocab_size)
+    rows = int(load_trunk_config(checkpoint).vocab_size)
     if mask_token.id >= rows:
         raise CheckpointError(
             f"{checkpoint.folder}: the mask token '{mask_token.token}' has the id {mask_token.id}, and the "
@@ -217,16 +225,16 @@ def _find_token(folder: Path, text_or_id: str | int, vocabulary: Mapping[str, in
     return MaskToken(token, text_or_id)
 
 
-def text_config(checkpoint: Checkpoint) -> Any:
+def load_trunk_config(checkpoint: Checkpoint) -> Any:
     """Return transformers' config object of a checkpoint's text model.
 
     Raises:
         CheckpointError: if the model needs remote code.
     """
-    return class_config(checkpoint).get_text_config()
+    return load_config(checkpoint).get_text_config()
 
 
-def class_config(checkpoint: Checkpoint) -> Any:
+def load_config(checkpoint: Checkpoint) -> Any:
     """Return transformers' config object of a checkpoint, with the class's defaults.
 
     Raises:

@@ -67,11 +67,11 @@ class LayerSoftmax(MergeStrategy):
         measures = stats[-1]
         norms = measures.get("stated") or {k: v.sqrt() for k, v in measures["moved"].items()}
         base = {layer: value.sqrt() for layer, value in measures.get("base", {}).items()}
-        weights = self.weights_of(block.layer, norms, base).tolist()
+        weights = self.compute_weights(block.layer, norms, base).tolist()
         findings = dict(zip(block.models, weights, strict=True))
         return {"coefficients": weights, "findings": findings}
 
-    def weights_of(
+    def compute_weights(
         self, layer: str, norms: Mapping[str, Tensor], base: Mapping[str, Tensor]
     ) -> Tensor:
         """Return the models' weights [models] for one layer, given the delta norms and base norms of all."""

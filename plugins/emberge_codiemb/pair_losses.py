@@ -22,8 +22,8 @@ TIE = 1e-8
 class PairLoss(Loss):
     """Loss of a batch's scored pairs, which learns from how their scores differ; local to a rank by default.
 
-    A subclass implements `of_pairs`. The pairs are every anchor with each of its scored positives and
-    negatives.
+    A subclass implements `compute_from_pairs`. The pairs are every anchor with each of its scored positives
+    and negatives.
     """
 
     cross_rank: bool = False
@@ -43,9 +43,9 @@ class PairLoss(Loss):
         score = e.scores.flatten()
         scored = e.valid.flatten() & ~score.isnan()
         closeness = e.closeness.flatten().masked_fill(~scored, 0.0)
-        return self.of_pairs(closeness, score.masked_fill(~scored, 0.0), scored)
+        return self.compute_from_pairs(closeness, score.masked_fill(~scored, 0.0), scored)
 
-    def of_pairs(self, cosine: Tensor, score: Tensor, scored: Tensor) -> Tensor:
+    def compute_from_pairs(self, cosine: Tensor, score: Tensor, scored: Tensor) -> Tensor:
         """Return the loss of pairs [m]; `scored` marks pairs with a score, and other values are 0."""
         raise NotImplementedError
 
@@ -67,7 +67,7 @@ class Pearson(PairLoss):
             sampler: batch_shuffle
     """
 
-    def of_pairs(self, cosine: Tensor, score: Tensor, scored: Tensor) -> Tensor:
+    def compute_from_pairs(self, cosine: Tensor, score: Tensor, scored: Tensor) -> Tensor:
         import torch
 
         count = scored.sum().clamp(min=1)
@@ -109,7 +109,7 @@ class PRO(PairLoss):
     temperature: Positive = 0.05
     """Divisor of the cosines."""
 
-    def of_pairs(self, cosine: Tensor, score: Tensor, scored: Tensor) -> Tensor:
+    def compute_from_pairs(self, cosine: Tensor, score: Tensor, scored: Tensor) -> Tensor:
         import torch
 
         scaled = cosine / self.temperature
@@ -154,7 +154,7 @@ class RankKL(PairLoss):
     temperature: Positive = 0.05
     """Divisor of the cosines and of the targets."""
 
-    def of_pairs(self, cosine: Tensor, score: Tensor, scored: Tensor) -> Tensor:
+    def compute_from_pairs(self, cosine: Tensor, score: Tensor, scored: Tensor) -> Tensor:
 
         def log_shares(values: Tensor) -> Tensor:
             scaled = values / self.temperature

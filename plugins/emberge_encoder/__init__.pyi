@@ -4,10 +4,10 @@ from .accepted_folders import CrossEncoderFacts as CrossEncoderFacts
 from .accepted_folders import is_static_model as is_static_model
 from .accepted_folders import read_static_dimension as read_static_dimension
 from .attention_config import Attention as Attention
-from .attention_config import declared_attention as declared_attention
 from .attention_config import is_causal as is_causal
 from .attention_config import load_text_config as load_text_config
-from .attention_config import with_attention as with_attention
+from .attention_config import read_declared_attention as read_declared_attention
+from .attention_config import switch_attention as switch_attention
 from .embedding_store import EmbeddingStore as EmbeddingStore
 from .embedding_store import Vectors as Vectors
 from .kinds.cross_encoder import CrossEncoder as CrossEncoder

@@ -69,7 +69,7 @@ def refuse_foreign_classes(path: Path, config: Mapping[str, Any]) -> None:
         )
 
 
-def message_of(layout: Layout) -> Mapping[str, Any] | None:
+def read_message_settings(layout: Layout) -> Mapping[str, Any] | None:
     """Return the chat message settings of a folder whose texts are messages; None for other folders."""
     settings = {} if layout.bare else read_trunk_settings(layout.trunk_folder)
     return (settings.get("modality_config") or {}).get("message")

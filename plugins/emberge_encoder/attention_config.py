@@ -19,7 +19,7 @@ _SWITCH = "use_bidirectional_attention"
 
 def is_causal(config: Mapping[str, Any]) -> bool:
     """Return whether a config describes a model that attends to earlier tokens only."""
-    declared = declared_attention(config)
+    declared = read_declared_attention(config)
     if declared != "as is":
         return declared == "causal"
     if config.get("is_encoder_decoder"):
@@ -28,7 +28,7 @@ def is_causal(config: Mapping[str, Any]) -> bool:
     return _is_language_model(text) or (text is not config and _is_language_model(config))
 
 
-def declared_attention(config: Mapping[str, Any]) -> Attention:
+def read_declared_attention(config: Mapping[str, Any]) -> Attention:
     """Return the attention (causal or bidirectional) that a config states; `as is` if the class decides.
 
     The class may ignore the config; only a test of the model shows its actual attention.
@@ -40,7 +40,7 @@ def declared_attention(config: Mapping[str, Any]) -> Attention:
     return "causal" if text.get("is_causal") is True else "as is"
 
 
-def with_attention(config: Mapping[str, Any], attention: Attention) -> dict[str, Any]:
+def switch_attention(config: Mapping[str, Any], attention: Attention) -> dict[str, Any]:
     """Return the config with the given attention, set so that plain loaders of the saved folder apply it.
 
     The generic switch is `is_causal` of the text config. Only Gemma 3 has a different switch, which also
@@ -59,7 +59,7 @@ def with_attention(config: Mapping[str, Any], attention: Attention) -> dict[str,
                 "there is no attention to switch; leave it as it is, or take a causal language model"
             )
         _set_attention(_find_text_config(changed_config), attention)
-    if declared_attention(changed_config) == "bidirectional":
+    if read_declared_attention(changed_config) == "bidirectional":
         _refuse_hybrid(changed_config)
         _refuse_wrong_window(_find_text_config(changed_config))
     return changed_config

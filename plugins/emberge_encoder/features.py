@@ -175,7 +175,7 @@ def pad_whole_chunks(
     return args, {**kwargs, **inputs}
 
 
-def media_readers(
+def build_media_readers(
     support: MediaSupport, *, resample: bool, shrink: bool
 ) -> Mapping[MediaKind, ImageReader | ClipReader]:
     """Return the reader of each kind of media that a model reads."""

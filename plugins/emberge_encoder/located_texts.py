@@ -28,7 +28,7 @@ class LocatedText:
     end: Sequence[int]
 
 
-def locate(
+def locate_texts(
     tokenizer: Any,
     texts: Sequence[str],
     seconds: Sequence[str] | None,

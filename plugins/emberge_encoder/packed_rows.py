@@ -34,7 +34,7 @@ def collate_rows(rows: Sequence[Sequence[TokenisedText]], pad: int) -> dict[str,
     return {name: torch.from_numpy(array) for name, array in features.items()}
 
 
-def packed_states(trunk: Any, features: Mapping[str, Tensor]) -> Tensor:
+def compute_packed_states(trunk: Any, features: Mapping[str, Tensor]) -> Tensor:
     """Return the last hidden states [b, t, d] of rows of texts, each text computed as if alone."""
     ids, documents = features["input_ids"], features[DOCUMENTS]
     places = features["position_ids"] + _find_first_position(trunk)

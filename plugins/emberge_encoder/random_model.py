@@ -157,11 +157,11 @@ def _build_model(config: Mapping[str, Any], *, weights: bool) -> Any:
     """
     import torch
 
-    from emberge_encoder.token_head import language_model_loader
+    from emberge_encoder.token_head import find_model_loader
     from emberge_encoder.trunk_weights import build_config
 
     folder = Path("config")
-    loader = language_model_loader(folder, config)
+    loader = find_model_loader(folder, config)
     try:
         with torch.device("cpu" if weights else "meta"):
             return loader.from_config(

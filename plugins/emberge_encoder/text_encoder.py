@@ -31,13 +31,13 @@ from emberge_encoder.accepted_folders import (
 )
 from emberge_encoder.attention_config import (
     Attention,
-    declared_attention,
     is_causal,
-    with_attention,
+    read_declared_attention,
+    switch_attention,
 )
 from emberge_encoder.layout import Layout
 from emberge_encoder.lora import Lora
-from emberge_encoder.tokenizer import chat_format, load_tokenizer
+from emberge_encoder.tokenizer import load_tokenizer, read_chat_format
 
 Pooling = Literal["mean", "cls", "last", "weighted_mean"]
 # Kinds of pooling over tokens that know little of the text where attention is causal.
@@ -242,7 +242,7 @@ class TextEncoder(Backbone):
         self._require_attention(layout, config, trunk)
         adapter = self.lora.insert_into(trunk, checkpoint) if self.lora is not None else None
         tokenizer = load_tokenizer(layout.trunk_folder, lower_case=layout.lower_case)
-        chat = chat_format(layout, config)
+        chat = read_chat_format(layout, config)
         if self.gradient_checkpointing:
             _recompute_activations(trunk, checkpoint)
         if self.freeze:
@@ -256,10 +256,10 @@ class TextEncoder(Backbone):
 
             model: TextModel = PredictingModel(*parts, language_model=language_model)
         elif support is not None:
-            from emberge_encoder.features import media_readers
+            from emberge_encoder.features import build_media_readers
             from emberge_encoder.media_model import MediaModel
 
-            readers = media_readers(support, resample=self.resample, shrink=self.shrink)
+            readers = build_media_readers(support, resample=self.resample, shrink=self.shrink)
             model = MediaModel(*parts, support=support, readers=readers)
         else:
             model = TextModel(*parts)
@@ -306,7 +306,7 @@ class TextEncoder(Backbone):
             support = read_media_support(layout, config)
             refuse_modalities(layout, support.kinds if support is not None else ())
         try:
-            config = with_attention(config, self.attention)
+            config = switch_attention(config, self.attention)
         except CheckpointError as error:
             raise CheckpointError(f"{path}: {error}") from error
         self._require_own_layout(layout)
@@ -374,7 +374,7 @@ class TextEncoder(Backbone):
             )
         if self.pooling or layout.bare:
             layout = dataclasses.replace(layout, pooling=(str(pooling),))
-        if causal and declared_attention(config) == "as is":
+        if causal and read_declared_attention(config) == "as is":
             _refuse_blind_pooling(layout, config)
         return self._set_normalization(self._add_dense(self._set_prompt_pooling(layout)))
 
@@ -414,7 +414,7 @@ class TextEncoder(Backbone):
         from emberge_encoder.blocks import reads_later_tokens
 
         later = reads_later_tokens(trunk, trunk.config.get_text_config().vocab_size)
-        attention = declared_attention(config) if self.attention == "as is" else self.attention
+        attention = read_declared_attention(config) if self.attention == "as is" else self.attention
         if attention == "as is":
             if not later:
                 _refuse_blind_pooling(layout, config)
@@ -478,7 +478,7 @@ def _refuse_blind_pooling(layout: Layout, config: Mapping[str, Any]) -> None:
     if not layout.pooling or not set(layout.pooling) <= _BLIND:
         return
     try:
-        with_attention(config, "bidirectional")
+        switch_attention(config, "bidirectional")
         fix = "attention: bidirectional, or pooling: last"
     except CheckpointError:
         fix = "pooling: last"

@@ -16,16 +16,16 @@ from torch import Tensor, nn
 
 from emberge_encoder.blocks import BlockInputs
 from emberge_encoder.layout import Layout
-from emberge_encoder.located_texts import LocatedText, locate
+from emberge_encoder.located_texts import LocatedText, locate_texts
 from emberge_encoder.lora import LoraTrunk
-from emberge_encoder.packed_rows import DOCUMENTS, packed_states
+from emberge_encoder.packed_rows import DOCUMENTS, compute_packed_states
 from emberge_encoder.stock_modules import (
     begin_dense,
     load_stock_module,
     run_modules,
     save_stock_module,
 )
-from emberge_encoder.tokenizer import ChatFormat, prompt_lengths
+from emberge_encoder.tokenizer import ChatFormat, count_prompt_tokens
 from emberge_encoder.trunk_weights import save_trunk
 
 # Features that the transformer reads.
@@ -146,7 +146,7 @@ class TextModel:
             return_attention_mask=False,
             return_token_type_ids=False,
         )
-        lengths = prompt_lengths(self._tokenizer, encoded, prompted_texts, prompt)
+        lengths = count_prompt_tokens(self._tokenizer, encoded, prompted_texts, prompt)
         return [
             TokenisedText(ids or empty, length)
             for ids, length in zip(encoded["input_ids"], lengths, strict=True)
@@ -169,7 +169,9 @@ class TextModel:
             CheckpointError: if the tokenizer does not report the character positions of its tokens.
         """
         limit = max_length or self.layout.max_length
-        return locate(self._tokenizer, texts, seconds, limit, stride, types=self._embeds_types)
+        return locate_texts(
+            self._tokenizer, texts, seconds, limit, stride, types=self._embeds_types
+        )
 
     @property
     def _pad_id(self) -> int:
@@ -218,7 +220,7 @@ class TextModel:
             layer.training = torch.is_grad_enabled()
         trunk: Any = self._chain.trunk
         if DOCUMENTS in features:
-            return packed_states(trunk, features)
+            return compute_packed_states(trunk, features)
         states: Tensor = trunk(**inputs)[0]
         return states
 

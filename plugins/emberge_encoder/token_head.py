@@ -94,7 +94,7 @@ def load_language_model(
     """
     with torch.random.fork_rng():
         torch.manual_seed(stable_seed("head"))
-        model, report = load_weights(language_model_loader(folder, config), folder, config, dtype)
+        model, report = load_weights(find_model_loader(folder, config), folder, config, dtype)
     prefix = f"{model.base_model_prefix}."
     missing = sorted(name for name in report["missing_keys"] if not name.startswith(prefix))
     if missing and not fresh_head:
@@ -128,7 +128,7 @@ def find_mask_id(folder: Path, tokenizer: Any, vocabulary: int) -> int | None:
     return mask_id
 
 
-def language_model_loader(folder: Path, config: Mapping[str, Any]) -> Any:
+def find_model_loader(folder: Path, config: Mapping[str, Any]) -> Any:
     """Return transformers' loader class for the language model, a masked one if it exists."""
     from transformers import (
         MODEL_FOR_CAUSAL_LM_MAPPING,

@@ -9,7 +9,7 @@ from typing import Any
 from emberge import CheckpointError
 from emberge.model_folder import Checkpoint, TrunkConfig, read_trunk_settings
 
-from emberge_encoder.accepted_folders import message_of
+from emberge_encoder.accepted_folders import read_message_settings
 from emberge_encoder.layout import Layout
 
 # Texts whose last tokens differ, so that the tokens at the end of both conversations are the template's.
@@ -73,7 +73,9 @@ def require_vocabulary(tokenizer: Any, folder: Path) -> None:
         )
 
 
-def prompt_lengths(tokenizer: Any, encoded: Any, texts: Sequence[str], prompt: str) -> list[int]:
+def count_prompt_tokens(
+    tokenizer: Any, encoded: Any, texts: Sequence[str], prompt: str
+) -> list[int]:
     """Return the number of each text's leading tokens that belong to its prompt.
 
     These are the special tokens at the beginning and the tokens that end inside the prompt, by character
@@ -89,12 +91,12 @@ def prompt_lengths(tokenizer: Any, encoded: Any, texts: Sequence[str], prompt: s
         )
         return [min(length, len(ids)) for ids in encoded["input_ids"]]
     return [
-        _count_prompt_tokens(encoding, text, len(prompt))
+        _count_leading_tokens(encoding, text, len(prompt))
         for encoding, text in zip(encoded.encodings, texts, strict=True)
     ]
 
 
-def _count_prompt_tokens(encoding: Any, text: str, characters: int) -> int:
+def _count_leading_tokens(encoding: Any, text: str, characters: int) -> int:
     """Return the number of tokens that a text's first `characters` take."""
     places = (encoding.char_to_token(place) for place in range(characters, len(text)))
     first = next((token for token in places if token is not None), None)
@@ -104,9 +106,9 @@ def _count_prompt_tokens(encoding: Any, text: str, characters: int) -> int:
     return int(len(encoding.ids) - sum(encoding.special_tokens_mask[-1:]))
 
 
-def chat_format(layout: Layout, config: Mapping[str, Any]) -> ChatFormat | None:
+def read_chat_format(layout: Layout, config: Mapping[str, Any]) -> ChatFormat | None:
     """Return the format of a folder whose texts are messages; None for one of plain texts."""
-    message = message_of(layout)
+    message = read_message_settings(layout)
     if message is None:
         return None
     settings = read_trunk_settings(layout.trunk_folder)

@@ -21,7 +21,7 @@ from emberge import (
 )
 from emberge.model_folder import TextLimit
 
-from emberge_fine_tuned.hub_tasks import hub_tasks
+from emberge_fine_tuned.hub_tasks import list_hub_tasks
 from emberge_fine_tuned.options import TaskEntry, TuningOptions
 from emberge_fine_tuned.task_data import TaskData, load_task
 
@@ -102,7 +102,7 @@ class FineTuned(TuningOptions, Evaluator):
 
     def entries(self) -> list[TaskEntry]:
         """Return all tasks, each after the task that it starts from."""
-        return [*hub_tasks(self.tasks), *self.data]
+        return [*list_hub_tasks(self.tasks), *self.data]
 
     def plan(self, workspace: Workspace) -> Sequence[TaskInfo]:
         data = self._load_tasks(workspace)

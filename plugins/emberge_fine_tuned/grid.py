@@ -16,8 +16,8 @@ from emberge import CheckpointError, Encoder, Model, TaskInfo, TaskScore, Worksp
 from emberge.files import replace_file, write_text
 from emberge_evaluate import make_file_name
 
-from emberge_fine_tuned.kinds import KINDS
-from emberge_fine_tuned.metrics import score, units_of
+from emberge_fine_tuned.head_tasks import HEAD_TASKS
+from emberge_fine_tuned.metrics import build_units, score
 from emberge_fine_tuned.options import Setting, TuningOptions
 from emberge_fine_tuned.task_data import TaskData
 from emberge_fine_tuned.tuning import Tuned, Tuning
@@ -72,7 +72,7 @@ class Grid:
         }
         tests = list(data.test) if test is None else [test]
         predictions = [tuned.predictions[each] for each in tests]
-        units = units_of(data, [data.test[each] for each in tests], predictions)
+        units = build_units(data, [data.test[each] for each in tests], predictions)
         return TaskScore(task, sum(scores[each] for each in tests) / len(tests), units, result)
 
     def _choose_setting(self, name: str, seed: int) -> tuple[Setting, Tuned]:
@@ -123,13 +123,13 @@ class Grid:
             )
         if data.entry.start is not None:
             self._restore_weights(encoder, data.entry.start, cell.seed)
-        kind = KINDS[data.entry.head](
+        head_task = HEAD_TASKS[data.entry.head](
             data,
             encoder,
             causal=bool(options.backbone.describe(folder).causal),
             max_length=options.max_length,
         )
-        tuning = Tuning(kind, options, cell.setting, cell.seed, self.workspace.progress)
+        tuning = Tuning(head_task, options, cell.setting, cell.seed, self.workspace.progress)
         weights = self._locate_weights(cell)
         tuned = tuning.run(weights.with_suffix(""))
         shutil.rmtree(weights.with_suffix(""), ignore_errors=True)

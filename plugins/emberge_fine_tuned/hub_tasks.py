@@ -19,7 +19,7 @@ COLLECTIONS = {
 }
 
 
-def hub_tasks(names: Sequence[str]) -> list[TaskEntry]:
+def list_hub_tasks(names: Sequence[str]) -> list[TaskEntry]:
     """Return the tasks for names of tasks and collections, each after the task that it starts from.
 
     Raises:

@@ -45,7 +45,7 @@ def _score_values(metric: str, gold: Sequence[Any], predicted: Sequence[Any]) ->
     return float(spearmanr(gold, predicted).statistic)
 
 
-def units_of(
+def build_units(
     data: TaskData, sets: Sequence[Sequence[TaskRow]], predictions: Sequence[Sequence[Any]]
 ) -> Units | None:
     """Return the bootstrap units of the metric's mean over sets, each set a group; None if it has none.

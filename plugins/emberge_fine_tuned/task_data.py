@@ -71,13 +71,13 @@ def parse_rows(entry: TaskEntry, source: TaskRowSource, plain_rows: PlainRows) -
         )
     entry = entry.with_columns_of(source)
     rows: list[TaskRow] = []
-    faults: list[tuple[int, str]] = []
+    problems: list[tuple[int, str]] = []
     for number, row in plain_rows.rows:
         try:
             rows.append(_PARSERS[entry.head](_StoredRow(row, entry, source.labels, plain_rows)))
         except _UnfitError as error:
-            faults.append((number, str(error)))
-    plain_rows.refuse(faults)
+            problems.append((number, str(error)))
+    plain_rows.refuse(problems)
     return rows
 
 

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import torch
 from emberge import TrainingError, shuffled, stable_seed
-from emberge.encoding import PassResult, device_of, token_states
+from emberge.encoding import PassResult, compute_token_states, find_device
 from emberge.ranks import ALONE
 from emberge.training import (
     EarlyStopping,
@@ -27,7 +27,7 @@ from emberge.training import (
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from emberge_fine_tuned.kinds import HeadBatch, Kind, TaskInput
+from emberge_fine_tuned.head_tasks import HeadBatch, HeadTask, TaskInput
 from emberge_fine_tuned.metrics import score
 from emberge_fine_tuned.options import Setting, TuningOptions
 
@@ -57,24 +57,24 @@ class Tuning(Trainee):
 
     def __init__(
         self,
-        kind: Kind,
+        head_task: HeadTask,
         options: TuningOptions,
         setting: Setting,
         seed: int,
         progress: Callable[..., None] = lambda *_: None,
     ) -> None:
-        self.kind, self.progress = kind, progress
+        self.head_task, self.progress = head_task, progress
         self.options, self.setting, self.seed = options, setting, seed
-        self.device = device_of(kind.encoder)
+        self.device = find_device(head_task.encoder)
         with torch.inference_mode():
-            empty = kind.encoder.tokenise([""], prompt="", max_length=None)
-            width = token_states(kind.encoder, empty)[0].shape[-1]
+            empty = head_task.encoder.tokenise([""], prompt="", max_length=None)
+            width = compute_token_states(head_task.encoder, empty)[0].shape[-1]
         with torch.random.fork_rng():
             torch.manual_seed(stable_seed(seed, "head"))
-            self.head = kind.head(width).to(self.device)
-        self.modules = nn.ModuleList([kind.encoder.module, self.head])
-        self._train = kind.inputs(kind.data.train, training=True)
-        self._dev = kind.inputs(kind.data.dev, training=False)
+            self.head = head_task.head(width).to(self.device)
+        self.modules = nn.ModuleList([head_task.encoder.module, self.head])
+        self._train = head_task.inputs(head_task.data.train, training=True)
+        self._dev = head_task.inputs(head_task.data.dev, training=False)
 
     def run(self, work: Path, clock: SaveClock | None = None) -> Tuned:
         """Train, restore the state with the best development score, and return its test predictions.
@@ -104,8 +104,8 @@ class Tuning(Trainee):
             return Tuned(0.0, 0, (), {}, diverged=error.step)
         best = trained.result_step
         predictions = {
-            name: self.predict(self.kind.inputs(rows, training=False), best)
-            for name, rows in self.kind.data.test.items()
+            name: self.predict(self.head_task.inputs(rows, training=False), best)
+            for name, rows in self.head_task.data.test.items()
         }
         return Tuned(dict(trained.scores)[best], best, _build_curve(trained), predictions)
 
@@ -132,12 +132,12 @@ class Tuning(Trainee):
 
     @property
     def tasks(self) -> Mapping[str, str]:
-        entry = self.kind.data.entry
+        entry = self.head_task.data.entry
         return {entry.name: entry.head}
 
     def batch(self, step: int) -> PlannedBatch:
-        rows = batch_rows(len(self._train), self.setting.batch_size, step, self.seed)
-        part = PlannedPart(self.kind.data.entry.name, rows, in_batch=False)
+        rows = draw_batch_rows(len(self._train), self.setting.batch_size, step, self.seed)
+        part = PlannedPart(self.head_task.data.entry.name, rows, in_batch=False)
         return PlannedBatch(step, step // self._epoch, stage=0, parts=(part,))
 
     def backward(self, batch: PlannedBatch) -> PassResult:
@@ -147,13 +147,13 @@ class Tuning(Trainee):
         seed = torch.default_generator.manual_seed if on_cpu else torch.manual_seed
         seed(stable_seed(self.seed, "step", batch.step))
         read = self._read([self._train[row] for row in batch.parts[0].rows])
-        loss = self.kind.loss(read)
+        loss = self.head_task.loss(read)
         loss.backward()  # type: ignore[no-untyped-call]
         tokens = sum(len(text.ids) for item in read.inputs for text in item.texts)
         return PassResult(loss.detach(), tokens, read.mask.numel(), kept=read.mask.numel())
 
     def score(self, step: int) -> float:
-        data = self.kind.data
+        data = self.head_task.data
         return score(data, data.dev, self.predict(self._dev, step))
 
     def predict(self, inputs: Sequence[TaskInput], step: int) -> list[Any]:
@@ -172,18 +172,18 @@ class Tuning(Trainee):
                 read = self._read([inputs[row] for row in rows])
                 if not math.isfinite(float(read.logits.sum(dtype=torch.float64))):
                     raise TrainingError(f"predictions after step {step} are not finite", step)
-                for row, prediction in zip(rows, self.kind.predictions(read), strict=True):
+                for row, prediction in zip(rows, self.head_task.predictions(read), strict=True):
                     predictions[row] = prediction
         return predictions
 
     def _read(self, inputs: Sequence[TaskInput]) -> HeadBatch:
         """Return the head's outputs for all texts of a batch."""
         texts = [text for item in inputs for text in item.texts]
-        states, mask = token_states(self.kind.encoder, texts)
-        return HeadBatch(inputs, self.head(self.kind.pool(states, mask)), mask)
+        states, mask = compute_token_states(self.head_task.encoder, texts)
+        return HeadBatch(inputs, self.head(self.head_task.pool(states, mask)), mask)
 
 
-def batch_rows(count: int, size: int, step: int, seed: int) -> NDArray[np.int64]:
+def draw_batch_rows(count: int, size: int, step: int, seed: int) -> NDArray[np.int64]:
     """Return the row numbers of a step's batch; each epoch has all rows in a new order."""
     epoch, number = divmod(step, math.ceil(count / size))
     order = _shuffle_rows(count, stable_seed(seed, "order", epoch))

@@ -50,7 +50,7 @@ def embed_tokens(embedder: TextEmbedder, ids: Iterable[int]) -> NDArray[np.float
         CheckpointError: if embeddings are not finite.
     """
     (probe,) = embedder.encoder.tokenise([_PROBE], prompt="", max_length=None)
-    (is_of_text,) = embedder.text_tokens([probe])
+    (is_of_text,) = embedder.mask_text_tokens([probe])
     places = np.flatnonzero(is_of_text)
     before = list(probe.ids[: places[0]]) if len(places) else list(probe.ids)
     after = list(probe.ids[places[-1] + 1 :]) if len(places) else []

@@ -60,7 +60,7 @@ def measure_grams(
         CheckpointError: if no linear layer is called in a forward pass.
     """
     names = stored.names_of(session.encoder)
-    first_text = session.texts(session.plan[0])[0]
+    first_text = session.draw_texts(session.plan[0])[0]
     passes = plan_passes(session.encoder, names, stored.vocabulary, first_text, memory)
     for number, layers in enumerate(passes):
         path = work / f"gram-{number}.safetensors"
@@ -76,7 +76,7 @@ def _sum_inputs(session: Session, counter: GramCounter, states: Path, note: str)
     texts: list[TokenisedText] = []
     with counter:
         for batch in _read_batches(session, counter.sums, states, lambda: not texts, note):
-            texts.extend(session.texts(batch))
+            texts.extend(session.draw_texts(batch))
             if len(texts) >= WINDOW_TEXTS or batch.step + 1 == session.plan.steps:
                 counter.add(texts)
                 texts.clear()

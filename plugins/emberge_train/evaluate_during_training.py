@@ -66,7 +66,9 @@ class EvaluateDuringTraining:
             for reason in self._check_metric(tasks_ahead):
                 yield context.problem(reason, "evaluate.metric")
 
-    def early_stopping(self, workspace: Workspace, start: Model, *, adapts: bool) -> EarlyStopping:
+    def build_early_stopping(
+        self, workspace: Workspace, start: Model, *, adapts: bool
+    ) -> EarlyStopping:
         """Return the rule of early stopping.
 
         `start` is the model that the training starts from; with `adapts` the training writes an adapter of

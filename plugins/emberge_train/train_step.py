@@ -97,7 +97,7 @@ class Train(TrainOptions, Step):
             guides=GuideReader(self.loss, workspace.model, self.backbone),
             early_stopping=None
             if watch is None
-            else watch.early_stopping(workspace, model, adapts=adapts),
+            else watch.build_early_stopping(workspace, model, adapts=adapts),
         )
         result = fit(
             job,

@@ -24,7 +24,7 @@ from typing import Any
 import numpy as np
 import torch
 from emberge import Example, PerDataset
-from emberge.encoding import EncodePlan, activation_budget, encode_and_backward
+from emberge.encoding import EncodePlan, encode_and_backward, measure_activation_budget
 from emberge.training import PlannedBatch, PlannedPart, TextSide, build_table
 from emberge.training.batch_loss import Objective, compute_batch_loss
 from emberge.training.batch_texts import TextSampling, draw_batch
@@ -68,7 +68,7 @@ def prepare_ours(model: Path, pairs: Pairs, store: Path) -> Step:
     tables: Any = {"pairs": build_table(data, encoder, (TextSide("", None),) * 2, store)}
     batch = PlannedBatch(0, 0, 0, (PlannedPart("pairs", np.arange(len(rows)), True),))
     objective = Objective(PerDataset(default=(InfoNCE(temperature=0.05),)), [data.info])
-    budget = activation_budget(encoder.module, torch.device("cpu"))
+    budget = measure_activation_budget(encoder.module, torch.device("cpu"))
     plan = EncodePlan(2048, kept_bytes=budget, dropout=False)
 
     def step() -> tuple[float, dict[str, torch.Tensor]]:

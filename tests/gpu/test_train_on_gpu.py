@@ -20,10 +20,10 @@ from emberge.ranks import (
     ALONE,
     Ranks,
     clip_gradients,
+    gather_on_cpu,
     gathered_weights,
     is_split,
     split_weights,
-    whole,
 )
 from emberge.training import FitOptions, FitResult
 from emberge_encoder import TextEncoder
@@ -172,7 +172,7 @@ def _gradients(
     named = dict(encoder.module.named_parameters())
     assert any(map(is_split, named.values())) == split
     norm = float(clip_gradients(list(named.values()), 0.5))
-    grads = {name: whole(p.grad) for name, p in named.items() if p.grad is not None}
+    grads = {name: gather_on_cpu(p.grad) for name, p in named.items() if p.grad is not None}
     with gathered_weights(encoder.module):
         saved = {name: t.detach().cpu().clone() for name, t in encoder.module.state_dict().items()}
     return float(passed.loss), norm, grads, saved

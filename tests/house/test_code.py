@@ -95,7 +95,10 @@ def runs_model(function: str, node: ast.Call) -> bool:
 def forward_passes(source: Source) -> Found:
     for name, node in source.calls:
         if runs_model(name, node):
-            yield node.lineno, f"{name}; take token_states, forward or TextEmbedder of encoding"
+            yield (
+                node.lineno,
+                f"{name}; take compute_token_states, forward or TextEmbedder of encoding",
+            )
 
 
 # What creates or changes a file in place, appends, links or locks does so through the room of files. Its

@@ -21,8 +21,8 @@ from emberge.recipes import list_shipped_recipes
 from emberge_bidirlm import (
     Composition,
     Specialist,
-    encoder_config,
-    encoder_layout,
+    build_encoder_config,
+    build_encoder_layout,
     find_mask_token,
 )
 from emberge_encoder import Layout
@@ -119,10 +119,10 @@ class Folders:
         assert mask is not None
         for name, content in {
             **mask.files(checkpoint),
-            "config.json": encoder_config(checkpoint),
+            "config.json": build_encoder_config(checkpoint),
         }.items():
             (folder / name).write_text(json.dumps(content), encoding="utf-8")
-        Layout(encoder_layout(checkpoint), folder, 1024)
+        Layout(build_encoder_layout(checkpoint), folder, 1024)
 
 
 @pytest.fixture(scope="module")

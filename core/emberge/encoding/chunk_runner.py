@@ -20,7 +20,7 @@ from torch import Tensor, nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from emberge.contracts import Auxiliary, AuxiliaryMetrics
-from emberge.encoding.chunks import Features, Feed
+from emberge.encoding.chunks import ChunkFeatures, Features
 from emberge.interpreter import read_available_memory
 from emberge.ranks import ALONE, Ranks
 from emberge.seeds import stable_seed
@@ -37,7 +37,7 @@ BYTES_A_PARAMETER = 12
 PLAIN_ATTENTION = 128
 
 
-def activation_budget(module: nn.Module, device: torch.device, local_ranks: int = 1) -> int:
+def measure_activation_budget(module: nn.Module, device: torch.device, local_ranks: int = 1) -> int:
     """Return the bytes for activations: a share of the memory left by gradients and the optimizer's moments.
 
     On a CPU the memory is shared by `local_ranks` ranks.
@@ -63,7 +63,7 @@ def _list_storages(module: nn.Module) -> Iterator[torch.UntypedStorage]:
 
 
 @contextlib.contextmanager
-def saved_bytes(module: nn.Module) -> Iterator[list[int]]:
+def count_saved_bytes(module: nn.Module) -> Iterator[list[int]]:
     """Yield a list whose item counts the bytes that forward passes inside save for the backward pass."""
     module_storages = {storage.data_ptr() for storage in _list_storages(module)}
     total = [0]
@@ -140,12 +140,12 @@ class ChunkOutput:
 
 @dataclass(eq=False)
 class ChunkRunner:
-    """Runner of a batch's chunks from `feed`; the last `idle` chunks only keep ranks synchronous.
+    """Runner of a batch's chunks from `features`; the last `idle` chunks only keep ranks synchronous.
 
     `call` computes outputs from a chunk's features. `lengths` are the numbers of tokens of the batch's rows.
     """
 
-    feed: Feed
+    features: ChunkFeatures
     lengths: NDArray[np.int64]
     call: Callable[[Features], ChunkOutput]
     plan: EncodePlan
@@ -161,16 +161,18 @@ class ChunkRunner:
     @property
     def first_idle(self) -> int:
         """The number of chunks that are not idle, which is the index of the first idle chunk."""
-        return len(self.feed.pieces) - self.idle
+        return len(self.features.pieces) - self.idle
 
     def run_first_pass(self) -> Iterator[ChunkOutput]:
         """Run every chunk, keep graphs and counts, and yield the outputs of all but idle chunks."""
-        budget = _GraphBudget(self.feed.encoder.module, self.plan.kept_tokens, self.plan.kept_bytes)
-        for index, piece in enumerate(self.feed.pieces):
+        budget = _GraphBudget(
+            self.features.encoder.module, self.plan.kept_tokens, self.plan.kept_bytes
+        )
+        for index, piece in enumerate(self.features.pieces):
             size = len(piece) * int(self.lengths[piece].max())
             keep = self._is_kept_by_all(budget.fits(size))
             with budget.measure_pass(size, keep):
-                output = self.run(index, self.feed[index])
+                output = self.run(index, self.features[index])
             if keep:
                 self._graphs[index] = output
             if index >= self.first_idle:
@@ -195,10 +197,10 @@ class ChunkRunner:
         """
         ranks, counts = self.plan.ranks, self._counts
         if not texts_on_all_ranks:
-            size = ranks.largest(len(counts[0]) if counts else 0)
+            size = ranks.find_largest(len(counts[0]) if counts else 0)
             if size and not counts:
-                counts = [torch.zeros(size, dtype=torch.float64, device=self.feed.device)]
-        return ranks.total(torch.stack(counts).sum(0)) if counts else None
+                counts = [torch.zeros(size, dtype=torch.float64, device=self.features.device)]
+        return ranks.sum_over_ranks(torch.stack(counts).sum(0)) if counts else None
 
     def pop_graph(self, index: int) -> ChunkOutput | None:
         """Return a chunk's output with its graph and forget it; None if the chunk has to run again."""
@@ -211,9 +213,9 @@ class ChunkRunner:
 
     def _choose_attention(self, index: int) -> contextlib.AbstractContextManager[None]:
         """Return a context in which a chunk's attention is computed by the faster of torch's ways."""
-        encoder = self.feed.encoder
-        longest = int(self.lengths[self.feed.pieces[index]].max())
-        in_bfloat16 = self.feed.device.type == "cpu" and self.plan.autocast is torch.bfloat16
+        encoder = self.features.encoder
+        longest = int(self.lengths[self.features.pieces[index]].max())
+        in_bfloat16 = self.features.device.type == "cpu" and self.plan.autocast is torch.bfloat16
         # With gradient checkpointing a block runs again in the backward pass, outside of this context. It
         # would compute attention in the other way there, and torch refuses activations that differ.
         if not in_bfloat16 or longest > PLAIN_ATTENTION or _recomputes_blocks(encoder.module):
@@ -225,7 +227,7 @@ class ChunkRunner:
         """Run the `with` block under the plan's autocast and, if `seeded`, with torch seeded from `key`."""
         # Seeding before every chunk instead of keeping generator states: both passes, and a run that was
         # killed and continued, draw the same numbers.
-        kind = self.feed.device.type
+        kind = self.features.device.type
         if seeded and kind == "cpu":
             # Not by torch.manual_seed, which formats the stack for each accelerator that there might be.
             torch.default_generator.manual_seed(stable_seed(self.seed, *key))
@@ -261,7 +263,7 @@ class _GraphBudget:
             if not keep:
                 stack.enter_context(torch.no_grad())
             measured = self._bytes is not None
-            counter = stack.enter_context(saved_bytes(self._module)) if measured else [0]
+            counter = stack.enter_context(count_saved_bytes(self._module)) if measured else [0]
             yield
         if self._bytes is not None:
             # The first chunk is the longest, so none of the others needs more for a token.

@@ -23,7 +23,7 @@ OVERHEAD_SHARE = 32
 TEXTS_WEIGHED = 4096
 
 
-def chunks(lengths: Sequence[int] | NDArray[np.int64], budget: int) -> list[NDArray[np.int64]]:
+def cut_chunks(lengths: Sequence[int] | NDArray[np.int64], budget: int) -> list[NDArray[np.int64]]:
     """Cut texts into chunks whose padded size (texts × longest length) is at most `budget` tokens.
 
     The longest texts are first, so that a device that lacks memory fails at the first chunk; texts of equal
@@ -71,7 +71,7 @@ def _find_best_starts(falling: NDArray[np.int64], budget: int) -> list[int]:
     return starts[::-1]
 
 
-def equal_chunks(lengths: Sequence[int], budget: int) -> list[NDArray[np.int64]]:
+def cut_equal_chunks(lengths: Sequence[int], budget: int) -> list[NDArray[np.int64]]:
     """Cut texts into chunks of at most `budget` tokens and of equal length, the longest texts first."""
     rows_by_length: dict[int, list[int]] = {}
     for index, length in enumerate(lengths):
@@ -83,7 +83,7 @@ def equal_chunks(lengths: Sequence[int], budget: int) -> list[NDArray[np.int64]]
     return [np.asarray(piece, np.int64) for piece in pieces]
 
 
-def padded_tokens(lengths: NDArray[np.int64], pieces: Sequence[NDArray[np.int64]]) -> int:
+def count_padded_tokens(lengths: NDArray[np.int64], pieces: Sequence[NDArray[np.int64]]) -> int:
     """Return the number of tokens in these chunks, padding included."""
     return sum(len(piece) * int(lengths[piece].max()) for piece in pieces if len(piece))
 
@@ -100,7 +100,7 @@ def to_device(tensor: Tensor, device: torch.device) -> Tensor:
 
 
 @dataclass(eq=False)
-class Feed:
+class ChunkFeatures:
     """The features of chunks of `texts`; a `worker` prepares the next chunk in advance.
 
     `collate` makes features from texts or, if the items of `texts` are packed rows, from rows of several
@@ -131,14 +131,14 @@ class Feed:
 
 
 @contextlib.contextmanager
-def feed(
+def prefetch_chunks(
     encoder: Encoder,
     texts: Sequence[Any],
     pieces: Sequence[NDArray[np.int64]],
     *,
     ahead: bool | None = None,
     collate: Callable[[Sequence[Any]], Features] | None = None,
-) -> Iterator[Feed]:
+) -> Iterator[ChunkFeatures]:
     """Yield a feed for the encoder's device; with `ahead` a thread prepares chunks.
 
     The default for `ahead` is True on a GPU, and for texts with media, whose files are read and decoded, if
@@ -151,7 +151,7 @@ def feed(
         )
     collate = encoder.collate if collate is None else collate
     if not ahead:  # on a CPU it would only take the model's own time
-        yield Feed(encoder, texts, pieces, device, collate)
+        yield ChunkFeatures(encoder, texts, pieces, device, collate)
         return
     with ThreadPoolExecutor(1, thread_name_prefix="feed") as worker:
-        yield Feed(encoder, texts, pieces, device, collate, worker)
+        yield ChunkFeatures(encoder, texts, pieces, device, collate, worker)

@@ -16,8 +16,8 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from emberge.contracts import Encoder, TokenisedText, content_key
-from emberge.encoding.chunks import Features, chunks, equal_chunks, feed
-from emberge.encoding.forward_pass import device_of, embedded
+from emberge.encoding.chunks import Features, cut_chunks, cut_equal_chunks, prefetch_chunks
+from emberge.encoding.forward_pass import embed_features, find_device
 from emberge.errors import CheckpointError
 
 Progress = Callable[..., None]
@@ -25,7 +25,7 @@ Progress = Callable[..., None]
 ROWS_ON_DEVICE = 65536
 
 
-def default_token_budget(device: str, *, training: bool) -> int:
+def choose_token_budget(device: str, *, training: bool) -> int:
     """Return a chunk's token budget, which only the kind of device decides, so results are reproducible."""
     if device.startswith("cpu"):
         return 2048  # what keeps a small model's activations near the cache; measured
@@ -49,8 +49,8 @@ class TextEmbedder:
     ) -> None:
         self.encoder = encoder
         self.model = model
-        self.token_budget = token_budget or default_token_budget(
-            device_of(encoder).type, training=False
+        self.token_budget = token_budget or choose_token_budget(
+            find_device(encoder).type, training=False
         )
         self.progress = progress
         self._packed = PackedWeights(encoder.module)
@@ -78,17 +78,17 @@ class TextEmbedder:
             CheckpointError: if embeddings are not finite.
         """
         result = np.empty((len(texts), self.encoder.dimension), np.float32)
-        pieces = chunks([len(t.ids) for t in texts], self.token_budget)
+        pieces = cut_chunks([len(t.ids) for t in texts], self.token_budget)
         rows_on_device: list[tuple[NDArray[np.int64], Tensor]] = []
         done = on_device = 0
         with (
             self._switch_to_evaluation(),
             torch.inference_mode(),
             self._packed.use_packed(self.token_budget),
-            feed(self.encoder, texts, pieces) as chunk_features,
+            prefetch_chunks(self.encoder, texts, pieces) as chunk_features,
         ):
             for index, piece in enumerate(pieces):
-                out = embedded(self.encoder, chunk_features[index]).embeddings
+                out = embed_features(self.encoder, chunk_features[index]).embeddings
                 rows_on_device.append((piece, out))
                 on_device += len(piece)
                 done += len(piece)
@@ -106,12 +106,12 @@ class TextEmbedder:
             share = f"{non_finite_count:,} of {len(rows):,} "
             raise CheckpointError(_describe_infinite(self.model, share))
 
-    def text_tokens(self, texts: Sequence[TokenisedText]) -> list[NDArray[np.bool_]]:
+    def mask_text_tokens(self, texts: Sequence[TokenisedText]) -> list[NDArray[np.bool_]]:
         """Return a mask of each text's own tokens: all but those at its ends that an empty text also has."""
         (empty,) = self.encoder.tokenise([""], prompt="", max_length=None)
         return [_mask_own_tokens(text.ids, empty.ids) for text in texts]
 
-    def token_states(
+    def yield_token_states(
         self, texts: Sequence[TokenisedText]
     ) -> Iterator[tuple[NDArray[np.int64], Tensor]]:
         """Yield the indices of texts with equally many tokens, and their last hidden states [b, n, d].
@@ -121,7 +121,7 @@ class TextEmbedder:
         Raises:
             CheckpointError: if the encoder has no hidden states of tokens.
         """
-        pieces = equal_chunks([len(text.ids) for text in texts], self.token_budget)
+        pieces = cut_equal_chunks([len(text.ids) for text in texts], self.token_budget)
         yield from self._run_chunks(texts, pieces, self.encoder.states)
 
     def embed_chunks(
@@ -137,12 +137,12 @@ class TextEmbedder:
         """
 
         def compute(features: Features) -> Tensor:
-            out = embedded(self.encoder, features).embeddings.float()
+            out = embed_features(self.encoder, features).embeddings.float()
             if not bool(torch.isfinite(out).all()):
                 raise CheckpointError(_describe_infinite(self.model))
             return out
 
-        pieces = chunks([len(text.ids) for text in texts], self.token_budget)
+        pieces = cut_chunks([len(text.ids) for text in texts], self.token_budget)
         yield from self._run_chunks(texts, pieces, compute)
 
     def _run_chunks(
@@ -153,7 +153,10 @@ class TextEmbedder:
     ) -> Iterator[tuple[NDArray[np.int64], Tensor]]:
         """Yield each piece with `compute(features)`, in evaluation mode, and report progress."""
         done = 0
-        with self._switch_to_evaluation(), feed(self.encoder, texts, pieces) as chunk_features:
+        with (
+            self._switch_to_evaluation(),
+            prefetch_chunks(self.encoder, texts, pieces) as chunk_features,
+        ):
             for index, piece in enumerate(pieces):
                 # The mode of inference would reach into the caller's code if it went on while this waits.
                 with torch.inference_mode(), self._packed.use_packed(self.token_budget):

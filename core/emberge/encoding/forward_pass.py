@@ -11,7 +11,7 @@ from emberge.contracts import Embedded, Encoder, TokenisedText
 from emberge.encoding.chunks import Features, to_device
 
 
-def device_of(encoder: Encoder) -> torch.device:
+def find_device(encoder: Encoder) -> torch.device:
     """Return the device of an encoder's weights."""
     return next(encoder.module.parameters()).device
 
@@ -23,22 +23,22 @@ def forward(
     autocast: torch.dtype | None = None,
 ) -> Embedded:
     """Embed one batch of texts on the encoder's device, and return the output with its graph."""
-    return embedded(encoder, _collate_on_device(encoder, texts), layers, autocast)
+    return embed_features(encoder, _collate_on_device(encoder, texts), layers, autocast)
 
 
-def embedded(
+def embed_features(
     encoder: Encoder,
     features: Features,
     layers: Sequence[float] = (),
     autocast: torch.dtype | None = None,
 ) -> Embedded:
     """Embed features on the encoder's device, and return the output."""
-    kind = device_of(encoder).type
+    kind = find_device(encoder).type
     with torch.autocast(kind, dtype=autocast, enabled=autocast is not None):
         return encoder(features, layers)
 
 
-def token_states(encoder: Encoder, texts: Sequence[TokenisedText]) -> tuple[Tensor, Tensor]:
+def compute_token_states(encoder: Encoder, texts: Sequence[TokenisedText]) -> tuple[Tensor, Tensor]:
     """Return a batch's hidden states [b, t, d], with their graph, and the mask [b, t] of tokens."""
     features = _collate_on_device(encoder, texts)
     mask = features.get("attention_mask")
@@ -48,7 +48,7 @@ def token_states(encoder: Encoder, texts: Sequence[TokenisedText]) -> tuple[Tens
 
 
 def _collate_on_device(encoder: Encoder, texts: Sequence[TokenisedText]) -> Features:
-    device = device_of(encoder)
+    device = find_device(encoder)
     return {name: to_device(value, device) for name, value in encoder.collate(texts).items()}
 
 
@@ -58,7 +58,7 @@ def draws_random_numbers(encoder: Encoder, autocast: torch.dtype | None = None) 
     One text is run, and the states of torch's generators before and after are compared. Configs are not
     checked, as dropout, a router's jitter and randomly skipped layers have different names in every model.
     """
-    device = device_of(encoder)
+    device = find_device(encoder)
     gpus = [device] if device.type == "cuda" else []
     with torch.random.fork_rng(gpus), torch.no_grad():
         states_before = _read_generator_states(gpus)

@@ -18,7 +18,13 @@ from torch import Tensor
 
 from emberge.contracts import Encoder, TokenisedText
 from emberge.encoding.chunk_runner import ChunkOutput, ChunkRunner, EncodePlan, PassResult
-from emberge.encoding.chunks import Features, chunks, feed, padded_tokens, to_device
+from emberge.encoding.chunks import (
+    Features,
+    count_padded_tokens,
+    cut_chunks,
+    prefetch_chunks,
+    to_device,
+)
 from emberge.numerics import join_rows
 
 
@@ -51,9 +57,9 @@ def encode_and_backward(
     own is added. The loss of the result has the weight, too.
     """
     lengths = np.fromiter((len(t.ids) for t in texts), np.int64, len(texts))
-    pieces = chunks(lengths, plan.token_budget)
+    pieces = cut_chunks(lengths, plan.token_budget)
     # Ranks that share weights hand them round in every chunk, so all of them run equally many.
-    idle = plan.ranks.largest(len(pieces)) - len(pieces) if plan.sharded else 0
+    idle = plan.ranks.find_largest(len(pieces)) - len(pieces) if plan.sharded else 0
 
     def embed(features: Features) -> ChunkOutput:
         out = encoder(features, layers)
@@ -62,7 +68,9 @@ def encode_and_backward(
         )
 
     # A chunk that only keeps step with the others has any one text.
-    with feed(encoder, texts, [*pieces, *[np.zeros(1, np.int64)] * idle]) as chunk_features:
+    with prefetch_chunks(
+        encoder, texts, [*pieces, *[np.zeros(1, np.int64)] * idle]
+    ) as chunk_features:
         runner = ChunkRunner(chunk_features, lengths, embed, plan, seed, idle)
         values = [[v.detach() for v in out.values] for out in runner.run_first_pass()]
         encoded = _make_leaves(values, pieces, layers, chunk_features.device)
@@ -70,7 +78,7 @@ def encode_and_backward(
         loss = objective(encoded) * weight
         loss.backward()  # type: ignore[no-untyped-call]
         encoder_loss = _send_gradients(runner, encoded, counts, weight)
-    padded = padded_tokens(lengths, pieces)
+    padded = count_padded_tokens(lengths, pieces)
     return PassResult(
         loss.detach() + encoder_loss,
         int(lengths.sum()),
@@ -108,13 +116,13 @@ def _send_gradients(
     # Shares of weights get the mean of the ranks' gradients, where their sum is meant.
     scale = plan.ranks.size if plan.sharded else 1.0
     encoder_loss = encoded.embeddings.new_zeros(())
-    for index in range(len(runner.feed.pieces)):
-        output = runner.pop_graph(index) or runner.run(index, runner.feed[index])
+    for index in range(len(runner.features.pieces)):
+        output = runner.pop_graph(index) or runner.run(index, runner.features[index])
         idle = index >= runner.first_idle
         gradient_pairs = (
             [(value, torch.zeros_like(value)) for value in output.values if value.requires_grad]
             if idle
-            else _pair_gradients(output, encoded, runner.feed.pieces[index], scale)
+            else _pair_gradients(output, encoded, runner.features.pieces[index], scale)
         )
         if output.auxiliary is not None and counts is not None:
             term = output.auxiliary.term(counts) * weight

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from emberge.contracts import TokenisedText, TokenPredictor
-from emberge.encoding.forward_pass import device_of
+from emberge.encoding.forward_pass import find_device
 
 # Texts of the probe by row: as a text's neighbours, with padding, and alone.
 _PROBE_LENGTHS = ((5, 3, 7), (6, 4), (8,))
@@ -36,7 +36,7 @@ def pack_rows(lengths: Sequence[int] | NDArray[np.int64], length: int) -> list[N
     return [np.asarray(row, np.int64) for row in rows]
 
 
-def packing_problem(encoder: TokenPredictor) -> str:
+def find_packing_problem(encoder: TokenPredictor) -> str:
     """Return the difference between a few texts' states if packed and if single, in words; "" if none."""
     kind = type(getattr(encoder.module, "trunk", encoder.module)).__name__
     training = encoder.module.training
@@ -83,6 +83,6 @@ def _measure_distance(encoder: TokenPredictor) -> float:
 
 
 def _compute_states(encoder: TokenPredictor, features: object) -> Tensor:
-    device = device_of(encoder)
+    device = find_device(encoder)
     assert isinstance(features, dict)
     return encoder.states({name: value.to(device) for name, value in features.items()})

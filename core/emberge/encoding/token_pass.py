@@ -19,7 +19,13 @@ from torch import Tensor
 
 from emberge.contracts import TokenisedText, TokenLoss, TokenPredictor, Tokens
 from emberge.encoding.chunk_runner import ChunkOutput, ChunkRunner, EncodePlan, PassResult
-from emberge.encoding.chunks import Features, chunks, feed, padded_tokens, to_device
+from emberge.encoding.chunks import (
+    Features,
+    count_padded_tokens,
+    cut_chunks,
+    prefetch_chunks,
+    to_device,
+)
 from emberge.encoding.packing import pack_rows
 from emberge.encoding.token_files import Ragged
 
@@ -34,7 +40,7 @@ class CorruptedText:
     labels: NDArray[np.int64]
 
 
-def corrupted(
+def corrupt_text(
     encoder: TokenPredictor, text: TokenisedText, loss: TokenLoss, seed: int
 ) -> CorruptedText:
     """Return a text corrupted by the loss, except for special tokens and the prompt."""
@@ -62,17 +68,17 @@ def predict_and_backward(
     """
     rows = _TokenRows.of(texts, plan.packing)
     # Counts of places are far below the integers that float64 has.
-    scored_positions = plan.ranks.total(
+    scored_positions = plan.ranks.sum_over_ranks(
         torch.tensor(float(rows.scored.sum()), dtype=torch.float64)
     ).item()
-    pieces = chunks(rows.lengths, plan.token_budget)
-    padded = padded_tokens(rows.lengths, pieces)
+    pieces = cut_chunks(rows.lengths, plan.token_budget)
+    padded = count_padded_tokens(rows.lengths, pieces)
 
     def read_states(features: Features) -> ChunkOutput:
         states, auxiliary = encoder.states_and_auxiliary(features)
         return ChunkOutput([states], auxiliary)
 
-    with feed(
+    with prefetch_chunks(
         encoder, rows.texts, pieces, collate=_choose_collate(encoder, plan)
     ) as chunk_features:
         runner = ChunkRunner(chunk_features, rows.lengths, read_states, plan, seed)
@@ -172,13 +178,13 @@ def score_texts(
     nats, scored = np.zeros(len(texts)), np.zeros(len(texts), np.int64)
     for start in range(0, len(texts), TEXTS_AT_ONCE):
         places = range(start, min(start + TEXTS_AT_ONCE, len(texts)))
-        corrupted_texts = [corrupted(encoder, texts[i], loss, seed_of(i)) for i in places]
+        corrupted_texts = [corrupt_text(encoder, texts[i], loss, seed_of(i)) for i in places]
         for i, one in zip(places, corrupted_texts, strict=True):
             scored[i] = int((one.labels != UNSCORED).sum())
-        pieces = chunks([len(one.labels) for one in corrupted_texts], token_budget)
+        pieces = cut_chunks([len(one.labels) for one in corrupted_texts], token_budget)
         with (
             torch.no_grad(),
-            feed(encoder, [one.text for one in corrupted_texts], pieces) as features,
+            prefetch_chunks(encoder, [one.text for one in corrupted_texts], pieces) as features,
         ):
             for number, piece in enumerate(pieces):
                 batch = features[number]

@@ -1,12 +1,12 @@
 """Public names of ranks, each with the module that defines it."""
 
 from .fsdp import clip_gradients as clip_gradients
+from .fsdp import gather_on_cpu as gather_on_cpu
 from .fsdp import gathered_weights as gathered_weights
 from .fsdp import is_split as is_split
-from .fsdp import put as put
+from .fsdp import place_like as place_like
 from .fsdp import split_weights as split_weights
 from .fsdp import sum_gradients as sum_gradients
-from .fsdp import whole as whole
 from .ranks import ALONE as ALONE
 from .ranks import LostRankError as LostRankError
 from .ranks import Ranks as Ranks

@@ -77,18 +77,18 @@ def is_split(tensor: Tensor) -> bool:
     return isinstance(tensor, DTensor)
 
 
-def whole(tensor: Tensor) -> Tensor:
+def gather_on_cpu(tensor: Tensor) -> Tensor:
     """Return the whole tensor on the CPU; every rank must call it."""
     return gather_whole(tensor).detach().cpu()
 
 
-def local_part(tensor: Tensor) -> Tensor:
+def get_local_part(tensor: Tensor) -> Tensor:
     """Return this rank's part of a split tensor, in the same memory; any other tensor as it is."""
     part: Tensor = tensor.to_local() if isinstance(tensor, DTensor) else tensor
     return part
 
 
-def put(like: Tensor, value: Tensor) -> Tensor:
+def place_like(like: Tensor, value: Tensor) -> Tensor:
     """Return a whole tensor `value`, split among the ranks and placed as the tensor `like` is."""
     value = value.to(like.device)
     if isinstance(like, DTensor):
@@ -111,7 +111,7 @@ def gathered_weights(module: nn.Module) -> Iterator[None]:
     full: dict[int, nn.Parameter] = {}  # one that is tied stays so
     for owner, name, parameter in split:
         if id(parameter) not in full:
-            full[id(parameter)] = nn.Parameter(whole(parameter), parameter.requires_grad)
+            full[id(parameter)] = nn.Parameter(gather_on_cpu(parameter), parameter.requires_grad)
         owner.register_parameter(name, full[id(parameter)])
     try:
         yield
@@ -148,7 +148,7 @@ def clip_gradients(parameters: Sequence[Tensor], limit: float) -> Tensor:
     factor = torch.clamp(limit / (total + 1e-6), max=1.0)
     for parameter in with_grad:
         assert parameter.grad is not None
-        local_part(parameter.grad).mul_(factor)
+        get_local_part(parameter.grad).mul_(factor)
     return total
 
 

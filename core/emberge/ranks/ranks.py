@@ -69,7 +69,7 @@ class Ranks:
         """Number of ranks on this machine, which share its cores and memory."""
         return int(os.environ.get("LOCAL_WORLD_SIZE", self.size)) if self.size > 1 else 1
 
-    def gathered(self, own: Tensor, counts: Sequence[int]) -> Tensor:
+    def gather(self, own: Tensor, counts: Sequence[int]) -> Tensor:
         """Return all ranks' rows [sum of counts, …] in rank order, with a gradient to this rank's rows.
 
         Shards may differ in size; they are padded to the largest for the transfer.
@@ -86,7 +86,7 @@ class Ranks:
         parts[self.rank] = own
         return torch.cat(parts)
 
-    def total(self, value: Tensor) -> Tensor:
+    def sum_over_ranks(self, value: Tensor) -> Tensor:
         """Return the sum of every rank's value, the same bits on each."""
         if self.size > 1:
             value = value.clone()
@@ -103,7 +103,7 @@ class Ranks:
             dist.all_reduce(raised_flags, op=dist.ReduceOp.MAX)
         return [bool(flag) for flag in raised_flags.tolist()]
 
-    def largest(self, number: int) -> int:
+    def find_largest(self, number: int) -> int:
         """Return the largest of every rank's numbers."""
         if self.size == 1:
             return number

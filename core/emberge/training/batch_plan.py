@@ -160,12 +160,12 @@ class BatchPlan:
             count = max(1 if epoch == 0 else 0, round(len(batches) * share))
             if max_steps is not None:
                 count = min(count, max_steps - starts[-1])
-            self._groups |= dict.fromkeys(self._list_groups(batches, count))
+            self._groups |= dict.fromkeys(self._find_groups(batches, count))
             starts.append(starts[-1] + count)
             if starts[-1] == max_steps or (max_steps is None and epoch + 1 >= epochs):
                 return starts
 
-    def _list_groups(
+    def _find_groups(
         self, batches: Sequence[Batch] | Batches, count: int
     ) -> Iterator[tuple[str, bool]]:
         if isinstance(batches, Batches):
@@ -254,7 +254,7 @@ class BatchPlan:
                 return word == "in_batch"
         return name in self._in_batch_datasets
 
-    def groups(self) -> tuple[tuple[str, bool], ...]:
+    def list_groups(self) -> tuple[tuple[str, bool], ...]:
         """Return each pair (dataset, whether other rows' texts are negatives) that occurs in the plan.
 
         If the sampler returns `Batches`, they are known without reading the batches.

@@ -41,7 +41,9 @@ class TextSide:
     queries: bool = False
 
 
-def sides(dataset: Dataset, encoder: Encoder, options: BatchOptions) -> tuple[TextSide, TextSide]:
+def choose_text_sides(
+    dataset: Dataset, encoder: Encoder, options: BatchOptions
+) -> tuple[TextSide, TextSide]:
     """Return prompt and length of anchors, and those of positives and negatives.
 
     The prompt is put before anchors and, if the dataset is symmetric, before every text. It is the options'
@@ -202,7 +204,7 @@ def build_tables(
     """Return each dataset's table, which is written once and then found in `store`."""
     tables = {}
     for dataset in datasets:
-        text_sides = sides(dataset, encoder, options)
+        text_sides = choose_text_sides(dataset, encoder, options)
         note = f"reading {dataset.info.name}"
         tables[dataset.info.name] = build_table(
             dataset,

@@ -86,7 +86,7 @@ def _cut_windows(
     """Yield the windows of each text."""
     uncut_texts = encoder.tokenise(texts, prompt=side.prompt, max_length=NO_LIMIT)
     for text, is_text_token in zip(
-        uncut_texts, TextEmbedder(encoder).text_tokens(uncut_texts), strict=True
+        uncut_texts, TextEmbedder(encoder).mask_text_tokens(uncut_texts), strict=True
     ):
         ids = np.asarray(text.ids, np.int64)
         places = np.flatnonzero(is_text_token)

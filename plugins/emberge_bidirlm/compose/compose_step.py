@@ -11,10 +11,10 @@ from emberge import Artifact, EmbergeError, ModelRef, Preflight, Problem, Step, 
 from emberge.model_folder import Checkpoint
 
 from emberge_bidirlm.compose.composition import Composition, RopeFrom
-from emberge_bidirlm.compose.processors import processor_config
-from emberge_bidirlm.compose.specialist import Kind, Specialist
+from emberge_bidirlm.compose.processors import build_processor_config
+from emberge_bidirlm.compose.specialist import Specialist, TowerKind
 
-_KINDS: tuple[Kind, ...] = ("vision", "audio")
+_KINDS: tuple[TowerKind, ...] = ("vision", "audio")
 _OPENS = (
     "sentence-transformers needs torchvision to open it, for text too, as its processor of images does; "
     "emberge does not"
@@ -64,7 +64,7 @@ class Compose(Step):
             raise ValueError("rope_from: vision needs a 'vision' model")
 
     @property
-    def specialists(self) -> dict[Kind, ModelRef]:
+    def specialists(self) -> dict[TowerKind, ModelRef]:
         """The models with towers, by kind of input."""
         references = {"vision": self.vision, "audio": self.audio}
         return {kind: references[kind] for kind in _KINDS if references[kind] is not None}  # type: ignore[misc]
@@ -88,7 +88,7 @@ class Compose(Step):
     def check(self, context: Preflight) -> Iterator[Problem]:
         if self.vision is not None:
             context.note("opening the result", [_OPENS])
-        specialists: dict[Kind, Specialist] = {}
+        specialists: dict[TowerKind, Specialist] = {}
         for kind, reference in self.specialists.items():
             folder = context.whole_model(reference)
             if folder is None:
@@ -102,7 +102,7 @@ class Compose(Step):
             yield from self._check_together(Checkpoint(text), specialists, context)
 
     def _check_together(
-        self, text: Checkpoint, specialists: Mapping[Kind, Specialist], context: Preflight
+        self, text: Checkpoint, specialists: Mapping[TowerKind, Specialist], context: Preflight
     ) -> Iterator[Problem]:
         try:
             plan = Composition(text, specialists, self.rope_from, self.names)
@@ -137,7 +137,7 @@ class Compose(Step):
 
 def _check_specialist(specialist: Specialist) -> Specialist:
     """Return the specialist after checking that its tokens and processors exist."""
-    _ = specialist.tokens, processor_config({specialist.kind: specialist}, "")
+    _ = specialist.tokens, build_processor_config({specialist.kind: specialist}, "")
     return specialist
 
 

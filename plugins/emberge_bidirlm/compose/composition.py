@@ -18,22 +18,22 @@ from emberge.tensor_files import DerivedTensor, RowReader, TensorSpec
 from emberge.tensor_names import Names, is_vocabulary
 from emberge_encoder import Layout, is_causal, write_modalities
 
-from emberge_bidirlm.as_encoder import encoder_layout, text_config
+from emberge_bidirlm.as_encoder import build_encoder_layout, load_trunk_config
 from emberge_bidirlm.compose.processors import (
     REPLACED,
-    chat_template,
-    processor_config,
-    tokenizer_config,
-    tokenizer_names,
+    build_chat_template,
+    build_processor_config,
+    build_tokenizer_config,
+    list_token_names,
 )
-from emberge_bidirlm.compose.specialist import Kind, Specialist
+from emberge_bidirlm.compose.specialist import Specialist, TowerKind
 from emberge_bidirlm.compose.target import TRUNK, ComposedClass, choose_target
 
 if TYPE_CHECKING:
     from torch import Tensor
 
 
-_READS: Mapping[Kind, str] = {"vision": "image", "audio": "audio"}
+_READS: Mapping[TowerKind, str] = {"vision": "image", "audio": "audio"}
 RopeFrom = Literal["text", "vision"]
 _NOBODY = -1
 _REMEDY = (
@@ -61,7 +61,7 @@ class Composition:
     """
 
     text: Checkpoint
-    specialists: Mapping[Kind, Specialist]
+    specialists: Mapping[TowerKind, Specialist]
     rope_from: RopeFrom | None
     names: Mapping[str, str]
 
@@ -88,7 +88,7 @@ class Composition:
         ropes = list(pair.incomparable_trunks())
         if ropes and self.rope_from is None:
             raise CheckpointError(f"{names}{ropes[0]}; choose whose counts with 'rope_from'")
-        width = int(text_config(self.text).hidden_size)
+        width = int(load_trunk_config(self.text).hidden_size)
         if specialist.width != width:
             raise CheckpointError(
                 f"{names}the projector of one gives vectors of {specialist.width} numbers, and the trunk "
@@ -137,14 +137,16 @@ class Composition:
         """The number of rows of the composed model's embeddings."""
         embedding = self.trunk.find_embedding() if self.text.has_weights else None
         size = (
-            embedding.shape[0] if embedding is not None else int(text_config(self.text).vocab_size)
+            embedding.shape[0]
+            if embedding is not None
+            else int(load_trunk_config(self.text).vocab_size)
         )
         return self.tokens.rows if self.tokens.rows is not None else size
 
     @cached_property
     def rope(self) -> dict[str, Any]:
         """The parameters of the composed model's rotary positions."""
-        return rope_parameters(self.text, self.specialists.get("vision"), self.rope_from)
+        return compute_rope_parameters(self.text, self.specialists.get("vision"), self.rope_from)
 
     @cached_property
     def parts(self) -> list[ComposedTensor]:
@@ -160,7 +162,7 @@ class Composition:
 
     def _list_rows(self) -> TensorSpec:
         embeddings = [names.find_embedding() for names in self.trunks.values()]
-        return owned_rows(
+        return build_owned_rows(
             [embedding for embedding in embeddings if embedding is not None],
             self.tokens,
             list(self.trunks),
@@ -181,11 +183,13 @@ class Composition:
     @cached_property
     def files(self) -> dict[str, Any]:
         """The content of the result's config, processor and template files, by path."""
-        names = tokenizer_names(self.specialists)
+        names = list_token_names(self.specialists)
         contents: dict[str, Any] = {
             "config.json": self.target.config(self.text, self.rope, self.rows),
-            "processor_config.json": processor_config(self.specialists, self.target.processor),
-            "chat_template.jinja": chat_template(names),
+            "processor_config.json": build_processor_config(
+                self.specialists, self.target.processor
+            ),
+            "chat_template.jinja": build_chat_template(names),
         }
         return {self.text.in_trunk(name): content for name, content in contents.items()}
 
@@ -194,17 +198,17 @@ class Composition:
         trunk = folder / self.text.parts[""]
         self.tokens.write(folder, trunk)
         path = trunk / "tokenizer_config.json"
-        names = tokenizer_names(self.specialists)
-        path.write_text(json.dumps(tokenizer_config(path, names), indent=2), encoding="utf-8")
+        names = list_token_names(self.specialists)
+        path.write_text(json.dumps(build_tokenizer_config(path, names), indent=2), encoding="utf-8")
         for name in REPLACED:
             if self.text.in_trunk(name) not in self.files:
                 (trunk / name).unlink(missing_ok=True)
-        self._make_layout().write(folder, int(text_config(self.text).hidden_size))
+        self._make_layout().write(folder, int(load_trunk_config(self.text).hidden_size))
         write_modalities(folder, ["text", *(_READS[kind] for kind in self.specialists)])
 
     def _make_layout(self) -> Layout:
         layout = Layout.read(self.text.folder)
-        return encoder_layout(self.text) if layout.bare else layout
+        return build_encoder_layout(self.text) if layout.bare else layout
 
     @property
     def key(self) -> str:
@@ -213,7 +217,7 @@ class Composition:
         return hashlib.sha256(json.dumps(facts, sort_keys=True, default=str).encode()).hexdigest()
 
 
-def rope_parameters(
+def compute_rope_parameters(
     text: Checkpoint, vision: Specialist | None, rope_from: RopeFrom | None
 ) -> dict[str, Any]:
     """Return the parameters of rotary positions for the composed trunk.
@@ -226,7 +230,7 @@ def rope_parameters(
         CheckpointError: if a config has no base, if positions are scaled, or if sections do not fill a head.
     """
     _require_plain(text)
-    rope: dict[str, Any] = dict(text_config(text).rope_parameters)
+    rope: dict[str, Any] = dict(load_trunk_config(text).rope_parameters)
     if vision is None:
         return rope
     _require_plain(vision.checkpoint)
@@ -237,7 +241,7 @@ def rope_parameters(
             f"{vision.checkpoint.folder}: its text config has no mrope_section, by which images have places; "
             "get its config.json again"
         )
-    half_width = int(text_config(text).head_dim) // 2
+    half_width = int(load_trunk_config(text).head_dim) // 2
     if sum(sections) != half_width:
         raise CheckpointError(
             f"{vision.checkpoint.folder}: its mrope_section {list(sections)} adds up to {sum(sections)}, and "
@@ -325,7 +329,7 @@ class OwnedRows(DerivedTensor):
         return end
 
 
-def owned_rows(
+def build_owned_rows(
     embeddings: Sequence[TensorSpec], plan: TokenPlan, models: Sequence[str]
 ) -> TensorSpec:
     """Return the composed model's embeddings: the first model's, unchanged if it has all tokens."""

@@ -9,11 +9,11 @@ from typing import Any
 from emberge import CheckpointError
 from emberge.model_folder import read_object
 
-from emberge_bidirlm.compose.specialist import Kind, Specialist
+from emberge_bidirlm.compose.specialist import Specialist, TowerKind
 
 _WHOLE = "processor_config.json"
 # By kind: the parts of a processor, and the file of older releases that has each alone.
-_PARTS: Mapping[Kind, Mapping[str, str]] = {
+_PARTS: Mapping[TowerKind, Mapping[str, str]] = {
     "vision": {
         "image_processor": "preprocessor_config.json",
         "video_processor": "video_preprocessor_config.json",
@@ -31,7 +31,9 @@ _SPECTRA = (
 )
 
 
-def processor_config(specialists: Mapping[Kind, Specialist], processor: str) -> dict[str, Any]:
+def build_processor_config(
+    specialists: Mapping[TowerKind, Specialist], processor: str
+) -> dict[str, Any]:
     """Return the content of processor_config.json for the processor class `processor` of transformers.
 
     Raises:
@@ -74,7 +76,7 @@ def _make_spectrum_config(audio: Specialist, extractor: Mapping[str, Any]) -> di
     }
 
 
-def tokenizer_names(specialists: Mapping[Kind, Specialist]) -> dict[str, str]:
+def list_token_names(specialists: Mapping[TowerKind, Specialist]) -> dict[str, str]:
     """Return the special tokens by the attribute names that processors read from a tokenizer."""
     return {
         name: token
@@ -83,7 +85,7 @@ def tokenizer_names(specialists: Mapping[Kind, Specialist]) -> dict[str, str]:
     }
 
 
-def chat_template(tokens: Mapping[str, str]) -> str:
+def build_chat_template(tokens: Mapping[str, str]) -> str:
     """Return a template that prints the contents of messages and nothing else.
 
     SentenceTransformers turns every input into a message. With this template, a message with a text becomes
@@ -108,7 +110,7 @@ def chat_template(tokens: Mapping[str, str]) -> str:
     )
 
 
-def tokenizer_config(path: Path, names: Mapping[str, str]) -> dict[str, Any]:
+def build_tokenizer_config(path: Path, names: Mapping[str, str]) -> dict[str, Any]:
     """Return the content of tokenizer_config.json with these token names and without a chat template."""
     content = read_object(path) if path.is_file() else {}
     content.pop("chat_template", None)

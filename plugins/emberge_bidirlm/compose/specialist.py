@@ -14,9 +14,9 @@ from emberge.model_folder import Checkpoint, read_object
 from emberge.tensor_files import TensorSpec
 from emberge.tensor_names import Names
 
-from emberge_bidirlm.as_encoder import class_config
+from emberge_bidirlm.as_encoder import load_config
 
-Kind = Literal["vision", "audio"]
+TowerKind = Literal["vision", "audio"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +36,7 @@ class _Family:
     marks: Mapping[str, str]
 
 
-_FAMILIES: Mapping[Kind, _Family] = {
+_FAMILIES: Mapping[TowerKind, _Family] = {
     "vision": _Family(
         *("qwen3_vl", "Qwen3-VL", "vision_config", "out_hidden_size", ("visual.",)),
         tokens={
@@ -64,7 +64,7 @@ class Specialist:
         CheckpointError: if the model has no such tower.
     """
 
-    kind: Kind
+    kind: TowerKind
     checkpoint: Checkpoint
 
     def __post_init__(self) -> None:
@@ -85,7 +85,7 @@ class Specialist:
     @functools.cached_property
     def config(self) -> Any:
         """The config object of transformers."""
-        return class_config(self.checkpoint)
+        return load_config(self.checkpoint)
 
     @property
     def tower_config(self) -> dict[str, Any]:

@@ -10,8 +10,8 @@ from typing import Any
 from emberge import CheckpointError
 from emberge.model_folder import Checkpoint
 
-from emberge_bidirlm.as_encoder import text_config
-from emberge_bidirlm.compose.specialist import Kind, Specialist
+from emberge_bidirlm.as_encoder import load_trunk_config
+from emberge_bidirlm.compose.specialist import Specialist, TowerKind
 
 TRUNK = "language_model."
 _KEPT = (
@@ -37,7 +37,7 @@ class ComposedClass:
     model_type: str
     architecture: str
     processor: str
-    specialists: Mapping[Kind, Specialist]
+    specialists: Mapping[TowerKind, Specialist]
 
     def name(self, canonical: str) -> str:
         """Return the class's name for a tensor of a specialist's tower."""
@@ -108,7 +108,7 @@ class ComposedClass:
         }
 
 
-def choose_target(specialists: Mapping[Kind, Specialist]) -> ComposedClass:
+def choose_target(specialists: Mapping[TowerKind, Specialist]) -> ComposedClass:
     """Return the composed model's class: a single specialist's own, or for two Qwen3-Omni's thinker."""
     if len(specialists) == 2:
         name = "Qwen3OmniMoe"
@@ -126,7 +126,7 @@ def _make_trunk_config(text: Checkpoint) -> dict[str, Any]:
     Raises:
         CheckpointError: if the model has sliding-window attention, which the classes lack.
     """
-    config = text_config(text).to_dict()
+    config = load_trunk_config(text).to_dict()
     if "sliding_attention" in (config.get("layer_types") or ()):
         raise CheckpointError(
             f"{text.folder}: some layers attend to a window alone, which no composed model does; choose a "

@@ -65,13 +65,13 @@ class Bagging(Sampler):
         ratio = 1.0 if ratio is None else float(ratio)
         key: tuple[Any, ...] = (seed, "bag", self.draw, info.name)
         if self.part is None:
-            return draw_rows(rows, stable_seed(*key, ratio), 0, count_of(size, ratio))
+            return draw_rows(rows, stable_seed(*key, ratio), 0, count_drawn(size, ratio))
         first_count = math.floor(round(size * ratio, 9))  # 0.29 · 100 is 28.999… in binary
         start, stop = (0, first_count) if self.part == "first" else (first_count, size)
         return draw_rows(rows, stable_seed(*key), start, stop)
 
 
-def count_of(size: int, ratio: float) -> int:
+def count_drawn(size: int, ratio: float) -> int:
     """Return the number of rows to draw from `size`: at least one, halves rounded to even."""
     return max(1, round(ratio * size))
 

@@ -10,7 +10,7 @@ from typing import Literal
 from emberge import Count, DataError, EmbergeError, FileRef, NonNegative, Pool, Sampler, suggest
 from emberge.wording import count_noun
 
-from emberge_boom.study.study import Study, cluster_lines, read_study
+from emberge_boom.study.study import Study, list_cluster_lines, read_study
 
 _PAIR_NUMBERS = {"first": (0,), "second": (1,), "both": (0, 1)}
 
@@ -24,7 +24,7 @@ class StudySampler(Sampler):
 
     of: FileRef
 
-    def members(self, study: Study) -> Members:
+    def choose_members(self, study: Study) -> Members:
         """Return the sampler that keeps the chosen datasets.
 
         Raises:
@@ -33,7 +33,7 @@ class StudySampler(Sampler):
         raise NotImplementedError
 
     def resolved(self, locate: Callable[[FileRef], Path]) -> Sampler:
-        return self.members(read_study(locate(self.of)))
+        return self.choose_members(read_study(locate(self.of)))
 
     def select(self, pool: Pool, seed: int) -> Pool:
         raise EmbergeError(f"the study {self.of} was not read; ask for the resolved sampler")
@@ -118,14 +118,14 @@ class Cluster(StudySampler):
     def _expected(self) -> int | None:
         return self.clusters or self.count
 
-    def members(self, study: Study) -> Members:
+    def choose_members(self, study: Study) -> Members:
         clusters = study.clusters(threshold=self.threshold, count=self.clusters)
         found = len(clusters)
         if self.number > found or self._expected not in (None, found):
             where = "" if self.threshold is None else f" at threshold {self.threshold:g}"
             numbers = ", ".join(str(number) for number in range(1, found + 1))
             count = f" and count: {found}" if self.count is not None else ""
-            listed = " ".join(cluster_lines(clusters))
+            listed = " ".join(list_cluster_lines(clusters))
             raise DataError(
                 f"the recipe asks for cluster {self.number} of {self._expected or 'any number'}, and the "
                 f"study has {count_noun(found, 'cluster')}{where}: {listed}; write foreach: "
@@ -159,7 +159,7 @@ class Conflict(StudySampler):
     member: Literal["both", "first", "second"] = "both"
     """Both datasets, or only one of them in alphabetical order."""
 
-    def members(self, study: Study) -> Members:
+    def choose_members(self, study: Study) -> Members:
         pairs = study.conflicts
         if self.rank > len(pairs):
             raise DataError(f"there is no pair {self.rank}: the study has {len(pairs)}")

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from emberge import DataError, Pool, PositiveShare, Sampler, stable_seed, suggest
 
-from emberge_boom.samplers.bagging import count_of, draw_rows
+from emberge_boom.samplers.bagging import count_drawn, draw_rows
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,7 +56,7 @@ class CoreSubset(Sampler):
                 rows,
                 stable_seed(seed, "core", 0, info.name),
                 0,
-                count_of(len(rows), float(self.ratio)),
+                count_drawn(len(rows), float(self.ratio)),
             )
             for info, rows in old_pool.items()
         }

@@ -23,7 +23,7 @@ from emberge import (
 from emberge.data import load_catalogue
 from emberge.training import find_embedding_problems, find_loss_problems
 
-from emberge_boom.study.study import FILE, Study, figures_of, write_study
+from emberge_boom.study.study import STUDY_FILE, Study, build_study_figures, write_study
 from emberge_boom.study.study_run import StudyOptions, StudyRun
 
 
@@ -132,12 +132,12 @@ class Interactions(StudyOptions, Step):
             kind="file",
             parents=runs[0].parents,
             details={
-                "file": FILE,
+                "file": STUDY_FILE,
                 "datasets": {
                     name: {"task": study.tasks[name], "rows": study.rows, "of": study.sizes[name]}
                     for name in study.names
                 },
-                "figures": figures_of(study),
+                "figures": build_study_figures(study),
             },
         )
 

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-FILE = "interactions.json"
+STUDY_FILE = "interactions.json"
 Pair = tuple[str, str]
 
 
@@ -119,7 +119,7 @@ class Study:
         return [(level, self.clusters(threshold=level)) for level in levels]
 
 
-def cluster_lines(clusters: Sequence[Sequence[str]]) -> list[str]:
+def list_cluster_lines(clusters: Sequence[Sequence[str]]) -> list[str]:
     """Return a line for each cluster: its number, counted from 1, and its datasets."""
     return [f"{number}: {', '.join(names)}" for number, names in enumerate(clusters, 1)]
 
@@ -145,7 +145,7 @@ def write_study(folder: Path, study: Study) -> None:
         "tree": study.tree.tolist(),
     }
     text = json.dumps(content, indent=1, ensure_ascii=False)
-    (folder / FILE).write_text(text + "\n", encoding="utf-8")
+    (folder / STUDY_FILE).write_text(text + "\n", encoding="utf-8")
 
 
 def read_study(location: Path) -> Study:
@@ -154,7 +154,7 @@ def read_study(location: Path) -> Study:
     Raises:
         DataError: if there is no study.
     """
-    path = location / FILE if location.is_dir() else location
+    path = location / STUDY_FILE if location.is_dir() else location
     try:
         content: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
         return Study(
@@ -167,14 +167,14 @@ def read_study(location: Path) -> Study:
         )
     except OSError as error:
         raise DataError(
-            f"{location.name} has no study of interactions ({error.strerror}: {FILE}); name a step "
+            f"{location.name} has no study of interactions ({error.strerror}: {STUDY_FILE}); name a step "
             "`interactions`, or what one left"
         ) from None
     except (KeyError, TypeError, ValueError) as error:
         raise DataError(f"{path.name} is no study of interactions: {error!r}") from None
 
 
-def figures_of(study: Study) -> list[dict[str, Any]]:
+def build_study_figures(study: Study) -> list[dict[str, Any]]:
     """Return a heat map, with datasets in the order of the tree, and a table, as values for a report."""
     from scipy.cluster import hierarchy
 
@@ -205,7 +205,7 @@ def figures_of(study: Study) -> list[dict[str, Any]]:
 def _make_cut_rows(study: Study) -> list[list[str]]:
     """Return [lowest threshold, number of clusters, clusters] for each way to cut the tree."""
     return [
-        [f"{threshold:.4g}", str(len(clusters)), "; ".join(cluster_lines(clusters))]
+        [f"{threshold:.4g}", str(len(clusters)), "; ".join(list_cluster_lines(clusters))]
         for threshold, clusters in study.cuts()
     ]
 

@@ -70,7 +70,9 @@ class StudyRun(StudyOptions, Step):
             )
         compared = load_step_datasets(workspace, (*self.data, *self.beside), warn=False)
         sizes = {dataset.info.name: len(dataset) for dataset in compared}
-        datasets = load_step_datasets(workspace, self.data, limit=sample_size(self.rows, sizes))
+        datasets = load_step_datasets(
+            workspace, self.data, limit=choose_sample_size(self.rows, sizes)
+        )
         names = [dataset.info.name for dataset in datasets]
         narrowed = PerDataset.narrow(self, names)
         job = FitJob(
@@ -112,7 +114,7 @@ class StudyRun(StudyOptions, Step):
         )
 
 
-def sample_size(rows: int | None, sizes: Mapping[str, int]) -> int:
+def choose_sample_size(rows: int | None, sizes: Mapping[str, int]) -> int:
     """Return the number of rows of every sample, given the number of rows of each dataset.
 
     Raises:

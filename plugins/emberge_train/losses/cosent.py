@@ -47,7 +47,7 @@ class CoSENT(Loss):
 
     def __call__(self, embeddings: Embeddings) -> Tensor:
         score = self._fill_scores(embeddings)
-        return ordering_loss(self.scale * embeddings.closeness, score, embeddings.valid)
+        return compute_ordering_loss(self.scale * embeddings.closeness, score, embeddings.valid)
 
     def _fill_scores(self, e: Embeddings) -> Tensor:
         """Return scores of the candidates [b, p + n]; with `unscored`, missing scores are 1 or 0."""
@@ -62,7 +62,7 @@ class CoSENT(Loss):
         return torch.where(e.scores.isnan(), is_positive.to(e.scores.dtype), e.scores)
 
 
-def ordering_loss(value: Tensor, score: Tensor, valid: Tensor) -> Tensor:
+def compute_ordering_loss(value: Tensor, score: Tensor, valid: Tensor) -> Tensor:
     """Return log(1 + sum over pairs with score_i > score_j of e^(value_j - value_i)), tensors of one shape.
 
     The values are sorted by falling score, which makes the sum over i a running log-sum-exp. Values that are

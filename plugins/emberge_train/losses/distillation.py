@@ -10,9 +10,9 @@ from emberge.numerics import lowest_score
 
 from emberge_train.losses.guided_loss import (
     GuidedLoss,
+    compute_squared_distances,
     require_guide,
     require_guide_of_size,
-    squared_distances,
 )
 
 if TYPE_CHECKING:
@@ -61,7 +61,7 @@ class EmbeddingDistillation(GuidedLoss):
     def _distances(self, vectors: Tensor, teacher: Tensor) -> Tensor:
         if self.distance == "l2":
             return ((vectors - teacher) ** 2).sum(-1)
-        return squared_distances(vectors, teacher) / 2
+        return compute_squared_distances(vectors, teacher) / 2
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -145,6 +145,6 @@ class KeepSpace(GuidedLoss):
     def __call__(self, embeddings: Embeddings) -> Tensor:
         old_embeddings = require_guide_of_size(embeddings, "keep_space")
         valid = embeddings.valid
-        distances = squared_distances(embeddings.candidates, old_embeddings.candidates)
+        distances = compute_squared_distances(embeddings.candidates, old_embeddings.candidates)
         rows = distances.masked_fill(~valid, 0.0).sum(1) / valid.sum(1).clamp(min=1)
         return rows.sum() / max(1, len(rows))

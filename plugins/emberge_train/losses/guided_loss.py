@@ -119,12 +119,12 @@ def require_guide_of_size(embeddings: Embeddings, loss: str) -> Embeddings:
     return guide
 
 
-def squared_distances(vectors: Tensor, others: Tensor) -> Tensor:
+def compute_squared_distances(vectors: Tensor, others: Tensor) -> Tensor:
     """Return the squared distances of embeddings, scaled to length one."""
     return ((unit_vectors(vectors) - unit_vectors(others)) ** 2).sum(-1)
 
 
-def teacher_scores(e: Embeddings, loss: str) -> tuple[Tensor, Tensor]:
+def read_teacher_scores(e: Embeddings, loss: str) -> tuple[Tensor, Tensor]:
     """Return the teacher's scores of the candidates [b, p + n], 0 where missing, and their mask.
 
     Raises:

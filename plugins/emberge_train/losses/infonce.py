@@ -62,7 +62,7 @@ def list_candidates(e: Embeddings) -> tuple[Candidates, Candidates, Candidates]:
 
 
 @dataclass(frozen=True, eq=False)
-class Rules:
+class ScoreRules:
     """Scores of a batch, and rules that keep a text out of a row's denominator.
 
     Scores are `scale` times the `similarity`. texts [b, k] are the ids of texts that are not negatives of the
@@ -175,7 +175,7 @@ class InfoNCE(Loss):
         return self._reduce(terms, embeddings)
 
     def _sum_batch(
-        self, anchors: Candidates, positives: Candidates, negatives: Candidates, rules: Rules
+        self, anchors: Candidates, positives: Candidates, negatives: Candidates, rules: ScoreRules
     ) -> Tensor:
         """Return log-sums [b, p or 1] over the negatives of each anchor, those of other rows included."""
         import torch
@@ -196,7 +196,7 @@ class InfoNCE(Loss):
         valid = e.valid[:, : terms.shape[1]]
         return terms.masked_fill(~valid, 0.0).sum() / valid.sum().clamp(min=1)
 
-    def _make_rules(self, e: Embeddings) -> Rules:
+    def _make_rules(self, e: Embeddings) -> ScoreRules:
         import torch
 
         texts = None
@@ -205,7 +205,7 @@ class InfoNCE(Loss):
             ids, anchor = e.text_id[:, 1 : 1 + slots], e.text_id[:, :1]
             texts = torch.cat([anchor, torch.where(e.valid[:, :slots], ids, anchor)], dim=1)
         label = e.label if self.mask_equal_label else None
-        return Rules(e.similarity, 1 / self.temperature, texts, label)
+        return ScoreRules(e.similarity, 1 / self.temperature, texts, label)
 
 
 def _compute_terms(positive: Tensor, negative_sums: Tensor) -> Tensor:
@@ -216,7 +216,7 @@ def _compute_terms(positive: Tensor, negative_sums: Tensor) -> Tensor:
     return torch.logaddexp(torch.zeros_like(gap), gap)
 
 
-def _sum_own_negatives(anchors: Candidates, negatives: Candidates, rules: Rules) -> Tensor:
+def _sum_own_negatives(anchors: Candidates, negatives: Candidates, rules: ScoreRules) -> Tensor:
     """Return log-sums [b, 1] over each row's own negatives alone."""
     import torch
 

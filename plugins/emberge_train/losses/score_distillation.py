@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from emberge import ALL_KINDS, EmbeddingKind, Embeddings, Loss, Positive
 from emberge.numerics import lowest_score
 
-from emberge_train.losses.guided_loss import Guide, GuidedLoss, require_guide, teacher_scores
+from emberge_train.losses.guided_loss import Guide, GuidedLoss, read_teacher_scores, require_guide
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -43,7 +43,7 @@ class MarginMSE(Loss):
         return ALL_KINDS
 
     def __call__(self, embeddings: Embeddings) -> Tensor:
-        teacher, is_scored = teacher_scores(embeddings, "margin_mse")
+        teacher, is_scored = read_teacher_scores(embeddings, "margin_mse")
         score_errors = embeddings.closeness - teacher
         slots = embeddings.positive.shape[1]
         squares = (score_errors[:, :slots, None] - score_errors[:, None, slots:]) ** 2
@@ -112,6 +112,6 @@ class KLDistillation(GuidedLoss):
     def _read_teacher(self, embeddings: Embeddings) -> tuple[Tensor, Tensor]:
         """Return the teacher's scores of the candidates [b, p + n], and the mask of those that it scored."""
         if self.guide is None:
-            return teacher_scores(embeddings, "kl_distillation")
+            return read_teacher_scores(embeddings, "kl_distillation")
         guide = require_guide(embeddings, "kl_distillation")
         return guide.closeness, embeddings.valid

@@ -82,7 +82,7 @@ class MLM(HiddenTokens):
     """
 
     def __call__(self, hidden: Tensor, labels: Tensor, head: Callable[[Tensor], Tensor]) -> Tensor:
-        return mean_of_scored(hidden, labels, head)
+        return compute_scored_mean(hidden, labels, head)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -110,7 +110,7 @@ class MNTP(HiddenTokens):
         return super().corrupt(dataclasses.replace(tokens, spared=never_chosen), seed)
 
     def __call__(self, hidden: Tensor, labels: Tensor, head: Callable[[Tensor], Tensor]) -> Tensor:
-        return mean_of_scored(*next_of(hidden, labels), head)
+        return compute_scored_mean(*shift_labels(hidden, labels), head)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -140,10 +140,10 @@ class CausalLM(TokenLoss):
         return tokens.ids, labels
 
     def __call__(self, hidden: Tensor, labels: Tensor, head: Callable[[Tensor], Tensor]) -> Tensor:
-        return mean_of_scored(*next_of(hidden, labels), head)
+        return compute_scored_mean(*shift_labels(hidden, labels), head)
 
 
-def mean_of_scored(hidden: Tensor, labels: Tensor, head: Callable[[Tensor], Tensor]) -> Tensor:
+def compute_scored_mean(hidden: Tensor, labels: Tensor, head: Callable[[Tensor], Tensor]) -> Tensor:
     """Return the mean cross-entropy of the scored labels [b, t], from the states at the same places.
 
     Logits are computed in blocks, only for scored places. Without a scored place the mean is 0.
@@ -193,6 +193,6 @@ def _compute_fused_loss(states: Tensor, labels: Tensor, head: LinearHead) -> Ten
     )
 
 
-def next_of(hidden: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
+def shift_labels(hidden: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
     """Return states and labels, with each label moved to the previous place, whose state predicts it."""
     return hidden[:, :-1], labels[:, 1:]

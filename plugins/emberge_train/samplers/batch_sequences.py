@@ -91,7 +91,7 @@ class DatasetBatches(Batches):
     def kinds(self) -> frozenset[tuple[str, Negatives]]:
         return frozenset({(self.info.name, self.negatives)} if len(self) else ())
 
-    def of_length(self, count: int) -> DatasetBatches:
+    def with_count(self, count: int) -> DatasetBatches:
         """Return the batches of the dataset with another `count`."""
         return replace(self, count=count)
 

@@ -91,7 +91,7 @@ class Mixture(Sampler):
         turns = [[part for part in parts if part.info.name in names] for names in groups.values()]
         length = max(len(part) * len(turn) for turn in turns for part in turn)
         return _MixtureBatches(
-            [[part.of_length(-(-length // len(turn))) for part in turn] for turn in turns], length
+            [[part.with_count(-(-length // len(turn))) for part in turn] for turn in turns], length
         )
 
     def _compute_shares(self, infos: Sequence[DatasetInfo]) -> dict[str, float]:

@@ -85,7 +85,7 @@ class TaskOrder(OneDataset):
             if self.order.count(task) > 1:
                 raise ValueError(f"order names {task} twice")
 
-    def by_task(self, datasets: Sequence[DatasetBatches]) -> list[list[DatasetBatches]]:
+    def group_by_task(self, datasets: Sequence[DatasetBatches]) -> list[list[DatasetBatches]]:
         """Return the batches of each task's datasets, in the order of tasks.
 
         Raises:
@@ -151,7 +151,7 @@ class TaskSequential(TaskOrder):
         Raises:
             DataError: if a dataset's task is not in `order`.
         """
-        groups = self.by_task(self.batches_by_dataset(pool, seed))
+        groups = self.group_by_task(self.batches_by_dataset(pool, seed))
         return InOrder(
             [Shuffled(group, stable_seed(seed, "task", i)) for i, group in enumerate(groups)]
         )
@@ -200,7 +200,7 @@ class DatasetSequential(TaskOrder):
         }
         free = [dataset for dataset in datasets if dataset.info.name not in pinned]
         unpinned: list[DatasetBatches] = []
-        for number, group in enumerate(self.by_task(free)):
+        for number, group in enumerate(self.group_by_task(free)):
             unpinned += [
                 group[i] for i in shuffled(len(group), stable_seed(seed, "datasets", number))
             ]

@@ -48,7 +48,7 @@ class Proportional(OneDataset):
         ]
         return [part / sum(parts) for part in parts]
 
-    def counts(self, datasets: Sequence[DatasetBatches]) -> list[int]:
+    def count_batches(self, datasets: Sequence[DatasetBatches]) -> list[int]:
         """Return the number of batches of each dataset in an epoch."""
         examples = sum(len(dataset.rows) for dataset in datasets)
         shares = self.compute_shares(datasets)
@@ -58,7 +58,8 @@ class Proportional(OneDataset):
     def batches(self, pool: Pool, seed: int) -> Batches:
         datasets = self.batches_by_dataset(pool, seed)
         resized = [
-            dataset.of_length(n) for dataset, n in zip(datasets, self.counts(datasets), strict=True)
+            dataset.with_count(n)
+            for dataset, n in zip(datasets, self.count_batches(datasets), strict=True)
         ]
         return Shuffled(resized, stable_seed(seed, "batches"))
 

@@ -12,7 +12,7 @@ import pytest
 import torch
 from emberge import Encoder, TokenisedText
 from emberge.encoding import to_device
-from emberge.encoding.chunks import chunks, feed
+from emberge.encoding.chunks import cut_chunks, prefetch_chunks
 from emberge_encoder import TextEncoder
 
 from tests.support.tiny import WORDS
@@ -49,8 +49,11 @@ def _tokens(watched: _Watched) -> list[TokenisedText]:
 @pytest.mark.parametrize("order", [[0, 1, 2, 3], [3, 2, 1, 0], [0, 0, 2, 1, 3]], ids=str)
 def test_what_is_made_ahead_is_what_is_asked_for(watched: _Watched, order: list[int]) -> None:
     tokens = _tokens(watched)
-    pieces = chunks([len(t.ids) for t in tokens], 64)
-    with feed(watched, tokens, pieces, ahead=True) as ahead, feed(watched, tokens, pieces) as plain:
+    pieces = cut_chunks([len(t.ids) for t in tokens], 64)
+    with (
+        prefetch_chunks(watched, tokens, pieces, ahead=True) as ahead,
+        prefetch_chunks(watched, tokens, pieces) as plain,
+    ):
         for index in order:
             mine, expected = ahead[index], plain[index]
             assert mine.keys() == expected.keys()
@@ -59,9 +62,9 @@ def test_what_is_made_ahead_is_what_is_asked_for(watched: _Watched, order: list[
 
 def test_the_next_chunk_is_made_beside_the_one_that_runs(watched: _Watched) -> None:
     tokens = _tokens(watched)
-    pieces = chunks([len(t.ids) for t in tokens], 64)
+    pieces = cut_chunks([len(t.ids) for t in tokens], 64)
     watched.threads.clear()
-    with feed(watched, tokens, pieces, ahead=True) as given:
+    with prefetch_chunks(watched, tokens, pieces, ahead=True) as given:
         for index in range(len(pieces)):
             _ = given[index]
     assert sum(name.startswith("feed") for name in watched.threads) == len(pieces) - 1
@@ -72,7 +75,7 @@ def test_the_next_chunk_is_made_beside_the_one_that_runs(watched: _Watched) -> N
 def test_a_fault_in_what_is_made_ahead_is_told(watched: _Watched) -> None:
     tokens = [*_tokens(watched)[:2], TokenisedText([], 0)]
     pieces = [np.asarray([0, 1]), np.asarray([2])]
-    with feed(watched, tokens, pieces, ahead=True) as given:
+    with prefetch_chunks(watched, tokens, pieces, ahead=True) as given:
         assert given[0]
         with pytest.raises(KeyError, match="nothing"):
             given[1]
@@ -82,10 +85,10 @@ def test_a_fault_in_what_is_made_ahead_is_told(watched: _Watched) -> None:
 def test_nobody_waits_for_what_a_gpu_is_given(bert: Path) -> None:
     encoder = TextEncoder().load(bert, device="cuda:0", dtype="float32")
     tokens = encoder.tokenise(TEXTS, prompt="", max_length=None)
-    pieces = chunks([len(t.ids) for t in tokens], 64)
+    pieces = cut_chunks([len(t.ids) for t in tokens], 64)
     torch.cuda.set_sync_debug_mode("error")
     try:
-        with feed(encoder, tokens, pieces) as given:
+        with prefetch_chunks(encoder, tokens, pieces) as given:
             found = [given[index]["input_ids"] for index in range(len(pieces))]
         scores = to_device(torch.arange(3.0), torch.device("cuda:0"))
     finally:

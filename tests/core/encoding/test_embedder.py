@@ -8,7 +8,7 @@ import pytest
 import torch
 from emberge.contracts import Encoder, TokenisedText
 from emberge.encoding import BatchEmbeddings, EncodePlan, TextEmbedder, encode_and_backward
-from emberge.encoding.chunks import chunks, equal_chunks, padded_tokens
+from emberge.encoding.chunks import count_padded_tokens, cut_chunks, cut_equal_chunks
 from emberge_encoder import TextEncoder
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -23,7 +23,7 @@ TEXTS = [" ".join(tiny.WORDS[i : i + 1 + i % 7]) for i in range(24)]
 @given(st.lists(st.integers(1, 300), max_size=60), st.integers(1, 500))
 @settings(max_examples=60, deadline=None)
 def test_chunks_hold_every_text_once_within_the_budget(lengths: list[int], budget: int) -> None:
-    pieces = chunks(lengths, budget)
+    pieces = cut_chunks(lengths, budget)
     assert sorted(int(i) for piece in pieces for i in piece) == list(range(len(lengths)))
     for piece in pieces:
         longest = max(lengths[i] for i in piece)
@@ -34,11 +34,11 @@ def test_chunks_of_like_length_waste_little() -> None:
     random = np.random.default_rng(0)
     queries, passages = random.integers(5, 20, 32), random.integers(40, 128, 32)
     lengths = np.concatenate([queries, passages])
-    pieces = chunks(lengths, 2048)
-    assert padded_tokens(lengths, pieces) <= 1.15 * lengths.sum()
+    pieces = cut_chunks(lengths, 2048)
+    assert count_padded_tokens(lengths, pieces) <= 1.15 * lengths.sum()
     assert len(pieces) <= 12
     many = random.integers(5, 128, 5000)
-    assert padded_tokens(many, chunks(many, 2048)) <= 1.03 * many.sum()
+    assert count_padded_tokens(many, cut_chunks(many, 2048)) <= 1.03 * many.sum()
 
 
 def test_cuts_are_the_cheapest() -> None:
@@ -50,7 +50,7 @@ def test_cuts_are_the_cheapest() -> None:
         return sum(sizes) + len(sizes) if max(sizes) <= budget else float("inf")
 
     every = (c for n in range(8) for c in combinations(range(1, 8), n))
-    ends = np.cumsum([len(piece) for piece in chunks(lengths, budget)])[:-1]
+    ends = np.cumsum([len(piece) for piece in cut_chunks(lengths, budget)])[:-1]
     assert cost(tuple(int(e) for e in ends)) == min(map(cost, every))
 
 
@@ -181,7 +181,7 @@ def test_states_of_tokens_are_those_of_each_text_alone(architecture: str, tmp_pa
     tokens = embedder.encoder.tokenise(TEXTS, prompt="", max_length=None)
     model = AutoModel.from_pretrained(folder)
     seen, lengths = [], []
-    for places, states in embedder.token_states(tokens):
+    for places, states in embedder.yield_token_states(tokens):
         assert states.numel() <= 20 * states.shape[2] or len(places) == 1
         lengths.append(states.shape[1])
         for place, found in zip(places, states, strict=True):
@@ -198,7 +198,7 @@ def test_a_texts_own_tokens_are_those_between_its_ends(bert: Path) -> None:
     texts = [*TEXTS, "list [SEP] file path", ""]
     tokens = embedder.encoder.tokenise(texts, prompt="", max_length=None)
     # [CLS] and [SEP] at the ends, of which an empty text is made; a [SEP] within is the text's own.
-    assert [mask.tolist() for mask in embedder.text_tokens(tokens)] == [
+    assert [mask.tolist() for mask in embedder.mask_text_tokens(tokens)] == [
         [False, *[True] * (len(text.ids) - 2), False] for text in tokens
     ]
 
@@ -209,12 +209,12 @@ def test_reading_states_leaves_the_model_and_the_callers_mode_as_they_were(shaky
     embedder = TextEmbedder(encoder)
     tokens = embedder.encoder.tokenise(TEXTS, prompt="", max_length=None)
     first, again = (
-        [states.clone() for _, states in embedder.token_states(tokens)] for _ in range(2)
+        [states.clone() for _, states in embedder.yield_token_states(tokens)] for _ in range(2)
     )
     # Without dropout, which the model has and keeps.
     assert all(torch.equal(a, b) for a, b in zip(first, again, strict=True))
     assert encoder.module.training
-    for _, _ in embedder.token_states(tokens):
+    for _, _ in embedder.yield_token_states(tokens):
         assert not torch.is_inference_mode_enabled()
         break
 
@@ -224,7 +224,7 @@ def test_reading_states_leaves_the_model_and_the_callers_mode_as_they_were(shaky
 def test_equal_chunks_hold_every_text_once_within_the_budget(
     lengths: list[int], budget: int
 ) -> None:
-    pieces = equal_chunks(lengths, budget)
+    pieces = cut_equal_chunks(lengths, budget)
     assert sorted(int(i) for piece in pieces for i in piece) == list(range(len(lengths)))
     for piece in pieces:
         assert len({lengths[i] for i in piece}) == 1

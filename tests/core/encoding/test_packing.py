@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import torch
-from emberge.encoding import packing_problem
+from emberge.encoding import find_packing_problem
 from emberge_encoder import TextEncoder
 from torch import Tensor
 
@@ -25,7 +25,7 @@ def encoder(tmp_path_factory: pytest.TempPathFactory) -> Any:
 @pytest.mark.parametrize("training", [True, False])
 def test_dropout_is_off_for_the_trial_and_as_before_after_it(encoder: Any, training: bool) -> None:
     encoder.module.train(training)
-    assert packing_problem(encoder) == ""
+    assert find_packing_problem(encoder) == ""
     assert {part.training for part in encoder.module.modules()} == {training}
 
 
@@ -48,10 +48,10 @@ def test_a_refusal_names_the_model_and_the_reason(
             raise error
 
         monkeypatch.setattr(type(encoder), "states", states)
-        found = packing_problem(encoder)
+        found = find_packing_problem(encoder)
         assert found == f"{kind} cannot compute packed texts: {words}; take packing out"
     monkeypatch.setattr(type(encoder), "states", _joined)
-    assert packing_problem(encoder) == (
+    assert find_packing_problem(encoder) == (
         f"{kind} computes texts of a packed row otherwise than single ones, as if they saw each other; "
         "take packing out"
     )

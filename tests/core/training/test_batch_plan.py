@@ -94,16 +94,16 @@ class HardOnly(Sampler):
 
 def test_groups_are_the_datasets_with_their_negatives() -> None:
     two_stages = BatchPlan(POOL, (TwoStage(batch_size=PerDataset(default=8)),), seed=0)
-    assert set(two_stages.groups()) == {
+    assert set(two_stages.list_groups()) == {
         (p.dataset, p.in_batch) for b in two_stages for p in b.parts
     }
-    assert set(two_stages.groups()) == {
+    assert set(two_stages.list_groups()) == {
         ("alike", False),
         ("find", False),
         ("find", True),
         ("topics", False),
     }
-    assert BatchPlan(POOL, (HardOnly(),), seed=0).groups() == (("find", False),)
+    assert BatchPlan(POOL, (HardOnly(),), seed=0).list_groups() == (("find", False),)
 
 
 @pytest.mark.parametrize(

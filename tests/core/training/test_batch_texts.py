@@ -15,14 +15,14 @@ from emberge.training import FitOptions
 from emberge.training.batch_loss import Objective, compute_batch_loss
 from emberge.training.batch_plan import PlannedBatch, PlannedPart
 from emberge.training.batch_texts import DrawnBatch, TextSampling, draw_batch
-from emberge.training.example_table import TextSide, build_tables, sides
+from emberge.training.example_table import TextSide, build_tables, choose_text_sides
 from emberge_encoder import TextEncoder
 
 from tests.support.training_data import InMemory, retrieval, similarity
 
 
 class Prompted:
-    """What `sides` asks of an encoder."""
+    """What `choose_text_sides` asks of an encoder."""
 
     reads_queries_apart = False
 
@@ -33,7 +33,7 @@ class Prompted:
 def both(
     data: InMemory, encoder: Prompted | None = None, **options: object
 ) -> tuple[TextSide, TextSide]:
-    return sides(data, encoder or Prompted(), FitOptions(**options))  # type: ignore[arg-type]
+    return choose_text_sides(data, encoder or Prompted(), FitOptions(**options))  # type: ignore[arg-type]
 
 
 def test_lengths_may_differ_by_task_and_dataset() -> None:

@@ -14,7 +14,7 @@ from emberge.model_folder import Checkpoint
 from emberge_bidirlm.compose.compose_step import Compose
 from emberge_bidirlm.compose.composition import Composition, RopeFrom
 from emberge_bidirlm.compose.processors import REPLACED
-from emberge_bidirlm.compose.specialist import Kind, Specialist
+from emberge_bidirlm.compose.specialist import Specialist, TowerKind
 from emberge_bidirlm.compose.target import ComposedClass
 from safetensors.torch import load_file
 
@@ -30,7 +30,7 @@ from tests.support.specialists import (
 )
 from tests.support.whole import STATES, state_prompts
 
-BOTH: tuple[Kind, ...] = ("vision", "audio")
+BOTH: tuple[TowerKind, ...] = ("vision", "audio")
 VISION = {
     **{"depth": 1, "hidden_size": 16, "intermediate_size": 24, "num_heads": 2, "patch_size": 4},
     **{"num_position_embeddings": 16, "deepstack_visual_indexes": [0]},
@@ -57,7 +57,7 @@ HEARS = "{%- elif part.type == 'audio' %}{{- '<|audio_start|><|audio_pad|><|audi
 
 
 def composition(
-    root: Path, kinds: Sequence[Kind] = BOTH, rope_from: RopeFrom | None = None
+    root: Path, kinds: Sequence[TowerKind] = BOTH, rope_from: RopeFrom | None = None
 ) -> Composition:
     found = {kind: Specialist(kind, Checkpoint(root / kind)) for kind in kinds}
     names = {option: f"./{option}" for option in ("text", *kinds)}
@@ -95,7 +95,7 @@ def test_a_thinkers_config_is_the_trunks_and_the_towers(models: Path) -> None:
     ],
 )
 def test_one_specialists_config_has_the_trunk_of_the_text_model(
-    kind: Kind, inner: str, outer: str, rope: dict[str, Any], models: Path
+    kind: TowerKind, inner: str, outer: str, rope: dict[str, Any], models: Path
 ) -> None:
     own = json.loads((models / kind / "config.json").read_text())
     assert composition(models, [kind]).files["config.json"] == {
@@ -125,7 +125,7 @@ def test_one_specialists_config_has_the_trunk_of_the_text_model(
     ],
 )
 def test_processors_and_template_read_what_the_specialists_read(
-    kinds: list[Kind], processors: dict[str, Any], parts: str, models: Path
+    kinds: list[TowerKind], processors: dict[str, Any], parts: str, models: Path
 ) -> None:
     files = composition(models, kinds).files
     assert list(files) == ["config.json", "processor_config.json", "chat_template.jinja"]

@@ -26,7 +26,7 @@ from emberge import (
 from emberge.recipes import Recipe
 from emberge_boom.samplers.by_study import Cluster, Conflict
 from emberge_boom.samplers.keep import Keep
-from emberge_boom.study.study import FILE, Study, read_study, write_study
+from emberge_boom.study.study import STUDY_FILE, Study, read_study, write_study
 
 from tests.plugins.boom.studied import RECIPE, study_data, worked
 from tests.support.result_folders import folders
@@ -302,7 +302,7 @@ def test_the_order_of_datasets_plays_no_part(data: Path) -> None:
     assert turned != SOME
     one, other = run(SOME, data, "grown"), run(turned, data, "turned")
     assert [*one] == [*other]
-    assert (one["study"] / FILE).read_bytes() == (other["study"] / FILE).read_bytes()
+    assert (one["study"] / STUDY_FILE).read_bytes() == (other["study"] / STUDY_FILE).read_bytes()
 
 
 def test_options_by_dataset_hold_for_the_trainings_that_have_it(data: Path) -> None:

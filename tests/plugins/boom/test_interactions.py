@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 from emberge import DataError
-from emberge_boom.study.study import FILE, Interaction, read_study, write_study
-from emberge_boom.study.study_run import sample_size
+from emberge_boom.study.study import STUDY_FILE, Interaction, read_study, write_study
+from emberge_boom.study.study_run import choose_sample_size
 
 from tests.plugins.boom.studied import NAMES, worked
 
@@ -68,7 +68,7 @@ def test_a_study_is_read_as_it_was_written(tmp_path: Path) -> None:
     again = read_study(tmp_path)
     assert again == study
     assert again.conflicts == study.conflicts
-    told = json.loads((tmp_path / FILE).read_text())
+    told = json.loads((tmp_path / STUDY_FILE).read_text())
     assert told["tree"] == again.tree.tolist()
     assert told["pairs"][0]["pair"] == ["c", "d"]
 
@@ -81,7 +81,7 @@ def test_every_number_of_clusters_is_told_with_its_threshold() -> None:
 
 def test_samples_are_as_large_as_the_smallest_or_as_given() -> None:
     sizes = {"a": 30, "b": 20, "c": 20}
-    assert sample_size(None, sizes) == 20
-    assert sample_size(12, sizes) == 12
+    assert choose_sample_size(None, sizes) == 20
+    assert choose_sample_size(12, sizes) == 12
     with pytest.raises(DataError, match="'b' has 20; write rows: 20, or leave that dataset out"):
-        sample_size(21, sizes)
+        choose_sample_size(21, sizes)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from emberge_boom.study.study import figures_of
+from emberge_boom.study.study import build_study_figures
 from emberge_report import read_figures
 
 from tests.plugins.boom.studied import worked
@@ -12,7 +12,7 @@ from tests.plugins.boom.studied import worked
 def test_the_heat_map_has_the_change_of_every_pair() -> None:
     """Differences of losses in the order of the tree, nothing on the diagonal; a report draws it."""
     study = worked()
-    figure, _ = figures_of(study)
+    figure, _ = build_study_figures(study)
     names = figure["heat_map"]["rows"]
     assert names == figure["heat_map"]["columns"]
     found = {
@@ -31,7 +31,7 @@ def test_the_heat_map_has_the_change_of_every_pair() -> None:
 
 
 def test_the_tables_beside_say_all_pairs_and_all_cuts() -> None:
-    pairs, cuts = (told["table"] for told in figures_of(worked()))
+    pairs, cuts = (told["table"] for told in build_study_figures(worked()))
     assert pairs["rows"][0] == ["c + d", "1.4700", "1.4000", "+0.0700", "1.0500"]
     assert pairs["rows"][6:] == [
         [f"{name} alone", "–", loss, "–", "–"]

@@ -142,7 +142,7 @@ def test_weights_are_the_softmax_of_a_layers_norms(
 def weights(norms: Sequence[float], **options: Any) -> list[float]:
     stage = LayerSoftmax(**options)
     known = {"layers.0": torch.tensor(norms, dtype=torch.float64)}
-    return stage.weights_of("layers.0", known, {}).tolist()
+    return stage.compute_weights("layers.0", known, {}).tolist()
 
 
 def test_the_softmax_of_norms() -> None:  # T-B10
@@ -160,8 +160,8 @@ def test_layers_that_nobody_moved_are_averaged_evenly() -> None:
     stage = LayerSoftmax(normalise="relative")
     norms = {"layers.0": frozen, "layers.1": moved}
     base = {"layers.0": torch.tensor(0.0), "layers.1": torch.tensor(2.0)}
-    assert stage.weights_of("layers.0", norms, base).tolist() == [0.5, 0.5]
-    assert stage.weights_of("layers.1", norms, base).tolist() == pytest.approx(softmax([2, 1]))
+    assert stage.compute_weights("layers.0", norms, base).tolist() == [0.5, 0.5]
+    assert stage.compute_weights("layers.1", norms, base).tolist() == pytest.approx(softmax([2, 1]))
 
 
 @pytest.mark.parametrize("rows", [1, 1 << 30], ids=["one row", "everything"])

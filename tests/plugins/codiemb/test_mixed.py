@@ -82,8 +82,8 @@ def test_small_batches_follow_their_task() -> None:
 
 def test_each_small_batch_has_negatives_of_its_own_kind() -> None:
     plan = BatchPlan(POOL, (mixed(),), seed=1, in_batch_datasets={"find"})
-    assert {(p.dataset, p.in_batch) for b in plan for p in b.parts} == set(plan.groups())
-    assert set(plan.groups()) == {("find", True), ("alike", False)}
+    assert {(p.dataset, p.in_batch) for b in plan for p in b.parts} == set(plan.list_groups())
+    assert set(plan.list_groups()) == {("find", True), ("alike", False)}
     assert plan.fingerprint == BatchPlan(POOL, (mixed(),), seed=1).fingerprint
     assert plan.fingerprint != BatchPlan(POOL, (mixed(),), seed=2).fingerprint
 

@@ -55,7 +55,7 @@ def test_checkpointed_gradients_are_the_plain_ones(
 
 @pytest.mark.parametrize("dropout", [False, True])
 def test_checkpointing_keeps_less_for_the_backward_pass(dropout: bool, tmp_path: Path) -> None:
-    from emberge.encoding import saved_bytes
+    from emberge.encoding import count_saved_bytes
 
     source = tiny.checkpoint(tmp_path / "m", num_hidden_layers=4)
     kept = []
@@ -63,7 +63,7 @@ def test_checkpointing_keeps_less_for_the_backward_pass(dropout: bool, tmp_path:
         encoder = _load(backbone, source)
         encoder.module.train(dropout)
         features = encoder.collate(encoder.tokenise(TEXTS, prompt="", max_length=None))
-        with saved_bytes(encoder.module) as counter:
+        with count_saved_bytes(encoder.module) as counter:
             encoder(features).embeddings.sum().backward()  # type: ignore[no-untyped-call]
         kept.append(counter[0])
     assert kept[1] < kept[0] / 2

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 from emberge import TokenisedText
-from emberge.encoding import packing_problem
+from emberge.encoding import find_packing_problem
 from emberge_encoder.text_encoder import TextEncoder
 from torch import Tensor
 
@@ -71,7 +71,7 @@ def test_a_text_in_a_row_is_computed_as_if_alone(kind: str, attention: Any, tmp_
             for text, states in zip(row, found, strict=True):
                 alone = encoder.states(encoder.collate([text]))[0]
                 assert_same_pass(states, alone, encoder.layout.folder)
-    assert packing_problem(encoder) == ""
+    assert find_packing_problem(encoder) == ""
 
 
 def test_a_row_is_padded_and_says_which_text_a_token_is_of(tmp_path: Path) -> None:

@@ -13,10 +13,10 @@ import torch
 from emberge import stable_seed
 from emberge.training import SaveClock
 from emberge_encoder import TextEncoder
-from emberge_fine_tuned.kinds import KINDS, build_head
+from emberge_fine_tuned.head_tasks import HEAD_TASKS, build_head
 from emberge_fine_tuned.options import Setting, TuningOptions
 from emberge_fine_tuned.task_data import load_task
-from emberge_fine_tuned.tuning import Tuning, batch_rows
+from emberge_fine_tuned.tuning import Tuning, draw_batch_rows
 
 from tests.support import tiny
 from tests.support.bench import Bench, model_at
@@ -67,7 +67,7 @@ def plain_loop(
     optimizer = torch.optim.AdamW(model.parameters(), lr=rate, weight_decay=0.0)
     pace = get_linear_schedule_with_warmup(optimizer, 3, STEPS)
     model.train()
-    for chosen in (batch_rows(len(train), 8, step, 0) for step in range(STEPS)):
+    for chosen in (draw_batch_rows(len(train), 8, step, 0) for step in range(STEPS)):
         optimizer.zero_grad()
         model(**tokenise([train[row] for row in chosen])).loss.backward()
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
@@ -353,7 +353,7 @@ def test_a_killed_training_goes_on_from_its_state(
     euro: Path, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It is killed between two looks at development data, and ends in the same numbers."""
-    monkeypatch.setattr("emberge_fine_tuned.kinds._DROPOUT", 0.1)
+    monkeypatch.setattr("emberge_fine_tuned.head_tasks._DROPOUT", 0.1)
     entry = task(folder, head="regression", label=("grade",))
     data = load_task(entry, Bench(tmp_path).readers, lambda ref: Path(ref.text))
     assert data is not None
@@ -373,7 +373,7 @@ def test_a_killed_training_goes_on_from_its_state(
                 raise KeyboardInterrupt
 
         encoder = options.backbone.load(euro, device="cpu", dtype="float32")
-        kind = KINDS["regression"](data, encoder, causal=False, max_length=None)
+        kind = HEAD_TASKS["regression"](data, encoder, causal=False, max_length=None)
         return Tuning(kind, options, Setting(RATE, 8), 0, killed)
 
     whole = tuning().run(tmp_path / "whole")

@@ -169,7 +169,7 @@ steps:
 """
 
 
-def faults(plugins: Plugins, place: Path, text: str) -> Sequence[str]:
+def problems(plugins: Plugins, place: Path, text: str) -> Sequence[str]:
     try:
         parsed = parse_recipe(text, plugins, path=place / "recipe.yaml")
     except RecipeError as error:
@@ -182,14 +182,16 @@ def test_what_columns_and_lengths_need_is_checked(
 ) -> None:
     (tmp_path / "one").symlink_to(bert)
     text = RECIPE.replace("LABELS", json.dumps(OTHER_LABELS))
-    (unnamed,) = faults(plugins, tmp_path, text.replace(", name: own", ""))
+    (unnamed,) = problems(plugins, tmp_path, text.replace(", name: own", ""))
     assert "`name`" in unnamed
-    (twice,) = faults(plugins, tmp_path, text.replace("name: own", "name: other"))
+    (twice,) = problems(plugins, tmp_path, text.replace("name: own", "name: other"))
     assert "`name`" in twice
-    (both,) = faults(plugins, tmp_path, text.replace("epochs: 2", "epochs: 2\n          steps: 9"))
+    (both,) = problems(
+        plugins, tmp_path, text.replace("epochs: 2", "epochs: 2\n          steps: 9")
+    )
     assert "epochs" in both
-    (sizes,) = faults(plugins, tmp_path, text.replace("[8, 16]", "[8, 8]"))
+    (sizes,) = problems(plugins, tmp_path, text.replace("[8, 16]", "[8, 8]"))
     assert "batch_size" in sizes
-    (strange, *_) = faults(plugins, tmp_path, RECIPE.replace("LABELS", '{"1": "art"}'))
+    (strange, *_) = problems(plugins, tmp_path, RECIPE.replace("LABELS", '{"1": "art"}'))
     assert "other.jsonl" in strange
     assert "art" in strange

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from emberge import Plugins, RecipeError, check_recipe, load_plugins, parse_recipe
-from emberge_fine_tuned.hub_tasks import COLLECTIONS, hub_tasks, read_hub_tasks
+from emberge_fine_tuned.hub_tasks import COLLECTIONS, list_hub_tasks, read_hub_tasks
 
 from tests.support.tuned_sets import rows, write_sets
 
@@ -144,6 +144,6 @@ def test_tasks_of_the_hub_are_whole() -> None:
         names = [one.name for one in entry.test]
         assert len(set(names)) == len(names)
     assert {name for names in COLLECTIONS.values() for name in names} == set(tasks)
-    assert [entry.name for entry in hub_tasks(["rte", "mnli"])] == ["mnli", "rte"]
+    assert [entry.name for entry in list_hub_tasks(["rte", "mnli"])] == ["mnli", "rte"]
     sizes = {name: len(tasks[name].test) for name in ("xnli", "paws_x", "pan_x", "udpos")}
     assert sizes == {"xnli": 15, "paws_x": 7, "pan_x": 40, "udpos": 33}, "languages of XTREME"

@@ -137,8 +137,8 @@ def test_the_head_reads_the_states_that_the_model_embeds(
 ) -> None:
     """At a rate of nearly nothing, a prediction is the fresh head of the mean state of the input."""
     from emberge import join_parts, stable_seed
-    from emberge.encoding import token_states
-    from emberge_fine_tuned.kinds import build_head
+    from emberge.encoding import compute_token_states
+    from emberge_fine_tuned.head_tasks import build_head
 
     folder = write_sets(tmp_path / "sets", "image")
     graded = {"head": "regression", "label": ("grade",), "metric": None}
@@ -155,7 +155,7 @@ def test_the_head_reads_the_states_that_the_model_embeds(
         image = place.add_file("image", row["premise"]["image"])
         text = join_parts([image, row["hypothesis"]])
         with torch.inference_mode():
-            states, mask = token_states(
+            states, mask = compute_token_states(
                 encoder, encoder.tokenise([text], prompt="", max_length=None)
             )
             expected.append(head(states[mask.bool()].mean(0))[0].item())
@@ -171,7 +171,7 @@ def plugins() -> Plugins:
 
 
 @pytest.fixture
-def faults(plugins: Plugins, tmp_path: Path) -> Callable[..., Sequence[str]]:
+def problems(plugins: Plugins, tmp_path: Path) -> Callable[..., Sequence[str]]:
     def found(model: Path, **options: Any) -> Sequence[str]:
         task = {
             "name": "entails",
@@ -197,17 +197,17 @@ def faults(plugins: Plugins, tmp_path: Path) -> Callable[..., Sequence[str]]:
 
 
 def test_a_medium_that_cannot_be_read_is_named_with_its_line(
-    faults: Callable[..., Sequence[str]], models: Callable[[Family], Path], tmp_path: Path
+    problems: Callable[..., Sequence[str]], models: Callable[[Family], Path], tmp_path: Path
 ) -> None:
     folder = write_sets(tmp_path / "sets", "image")
     row = json.loads((folder / "test.jsonl").read_text().splitlines()[2])
     (folder / row["premise"]["image"]).unlink()
-    (gone, *_) = faults(models("qwen3_vl"))
+    (gone, *_) = problems(models("qwen3_vl"))
     assert "test.jsonl:3: " in gone
 
 
 def test_heads_of_words_and_answers_take_no_media(
-    faults: Callable[..., Sequence[str]], models: Callable[[Family], Path], tmp_path: Path
+    problems: Callable[..., Sequence[str]], models: Callable[[Family], Path], tmp_path: Path
 ) -> None:
     folder = write_sets(tmp_path / "sets", "image")
     answers = {"answers": {"text": ["list"], "answer_start": [2]}}
@@ -215,10 +215,10 @@ def test_heads_of_words_and_answers_take_no_media(
         file = folder / f"{name}.jsonl"
         lines = [json.loads(line) | answers for line in file.read_text().splitlines()]
         file.write_text("".join(json.dumps(line) + "\n" for line in lines))
-    (span, *_) = faults(models("qwen3_vl"), head="span", label="answers")
+    (span, *_) = problems(models("qwen3_vl"), head="span", label="answers")
     assert "train.jsonl:1: " in span
     assert "head: span" in span
-    (words, *_) = faults(models("qwen3_vl"), head="tokens", label="label", second=None)
+    (words, *_) = problems(models("qwen3_vl"), head="tokens", label="label", second=None)
     assert "train.jsonl:1: " in words
 
 

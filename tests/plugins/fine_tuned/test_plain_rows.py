@@ -1,4 +1,4 @@
-"""Rows of one file with all their columns: their sample, their faults, files in place of bytes."""
+"""Rows of one file with all their columns: their sample, their problems, files in place of bytes."""
 
 from __future__ import annotations
 

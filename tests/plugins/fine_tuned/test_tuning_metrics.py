@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from emberge_evaluate import compute_statistic
 from emberge_fine_tuned import TaskEntry, TaskRowSource
-from emberge_fine_tuned.metrics import score, units_of
+from emberge_fine_tuned.metrics import build_units, score
 from emberge_fine_tuned.task_data import Answers, TaskData, TaskRow
 
 CLASSES = ("a", "b", "c")
@@ -68,7 +68,7 @@ def test_a_words_label_that_was_cut_off_is_wrong() -> None:
     rows = [TaskRow("", ("a", "b")), TaskRow("", ("b",))]
     assert score(words("accuracy"), rows, [[0, 1], [-1]]) == pytest.approx(2 / 3)
     assert score(words("macro_f1"), rows, [[0, 1], [-1]]) == pytest.approx((1 + 2 / 3) / 2)
-    assert units_of(words("macro_f1"), [rows], [[[0, 1], [-1]]]) is None
+    assert build_units(words("macro_f1"), [rows], [[[0, 1], [-1]]]) is None
 
 
 def test_entities_count_whole() -> None:
@@ -79,7 +79,7 @@ def test_entities_count_whole() -> None:
     loose = [2, 2, 0, 3, 4]  # an I- begins an entity; the second place is joined to the first
     assert score(entities, [row], [loose]) == pytest.approx(2 * 1 / (3 + 2))
     assert score(entities, [row], [[0] * 5]) == 0.0
-    assert units_of(entities, [[row]], [[half]]) is None
+    assert build_units(entities, [[row]], [[half]]) is None
 
 
 def test_answers_count_by_shared_words() -> None:
@@ -92,9 +92,9 @@ def test_answers_count_by_shared_words() -> None:
 def test_units_of_several_sets_are_groups() -> None:
     sets = [[TaskRow("", label) for label in gold] for gold in ("aab", "bca")]
     found = [[0, 1, 1], [1, 0, 0]]
-    units = units_of(data("accuracy"), sets, found)
+    units = build_units(data("accuracy"), sets, found)
     assert units is not None
     assert compute_statistic(units) == pytest.approx(2 / 3)
-    units = units_of(data("macro_f1"), sets[:1], found[:1])
+    units = build_units(data("macro_f1"), sets[:1], found[:1])
     assert units is not None
     assert compute_statistic(units) == pytest.approx(score(data("macro_f1"), sets[0], found[0]))

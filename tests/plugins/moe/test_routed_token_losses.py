@@ -22,7 +22,7 @@ from emberge import (
     run_recipe,
 )
 from emberge.contracts import BatchPart, TokenPredictor
-from emberge.encoding import EncodePlan, PassResult, corrupted, predict_and_backward
+from emberge.encoding import EncodePlan, PassResult, corrupt_text, predict_and_backward
 from emberge.training import FitOptions, FitResult, find_prediction_problems
 from emberge_encoder import TextEncoder
 from emberge_moe.routed import Routed
@@ -126,7 +126,7 @@ def _passed(
     encoder.module.eval()
     written = [row.anchor for row in texts(12).rows]
     tokens = encoder.tokenise(written, prompt="", max_length=None)
-    given = [corrupted(encoder, text, MASKED, 3) for text in tokens]
+    given = [corrupt_text(encoder, text, MASKED, 3) for text in tokens]
     passed = predict_and_backward(encoder, given, MASKED, EncodePlan(budget, kept), seed=5)
     named = encoder.module.named_parameters()
     return passed, {n: p.grad for n, p in named if p.grad is not None}
@@ -158,7 +158,7 @@ def test_the_balance_term_is_added_once_and_without_padding(tmp_path: Path) -> N
     assert encoder.has_auxiliary
     encoder.module.eval()
     tokens = encoder.tokenise([row.anchor for row in texts(12).rows], prompt="", max_length=None)
-    given = [corrupted(encoder, text, MASKED, 3).text for text in tokens]
+    given = [corrupt_text(encoder, text, MASKED, 3).text for text in tokens]
     features = encoder.collate(given)
     own = Taken(encoder.module, "router")
     with torch.no_grad():

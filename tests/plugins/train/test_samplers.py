@@ -133,7 +133,7 @@ def test_two_stages() -> None:
 
 def test_a_set_that_begins_again_does_so_in_another_order() -> None:
     (batches,) = BatchShuffle(batch_size=size(4)).batches_by_dataset(pool_of(("b", "sts", 8)), 0)
-    rows = [int(r) for b in batches.of_length(10) for p in b.parts for r in p.rows]
+    rows = [int(r) for b in batches.with_count(10) for p in b.parts for r in p.rows]
     turns = [rows[i : i + 8] for i in range(0, len(rows), 8)]
     assert len(turns) == 5
     assert all(sorted(turn) == list(range(8)) for turn in turns)

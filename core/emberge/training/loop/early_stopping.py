@@ -30,7 +30,7 @@ class ScoreHistory:
     scores: list[tuple[int, float]] = field(default_factory=list)
     best_weights: dict[str, Tensor] = field(default_factory=dict)
     """Copies of the best parameters on the CPU, if the trainee scores itself."""
-    _before: Path | None = None
+    _kept_before: Path | None = None
 
     def is_due(self, step: int) -> bool:
         """Return whether the model of this step will be scored."""
@@ -57,9 +57,9 @@ class ScoreHistory:
     def restore(self, scores: Sequence[Sequence[float]]) -> None:
         """Replace the scores by those of a saved state."""
         self.scores = [(int(step), float(score)) for step, score in scores]
-        self._before = self._find_best_folder()
+        self._kept_before = self._find_best_folder()
 
-    def note(self, step: int, score: float, parameters: Mapping[str, Tensor]) -> None:
+    def add_score(self, step: int, score: float, parameters: Mapping[str, Tensor]) -> None:
         """Add the score that the trainee computed, and copy its parameters if the score is the best."""
         score = _order_not_finite(score)
         self.scores.append((step, score))
@@ -68,11 +68,11 @@ class ScoreHistory:
                 name: p.detach().to("cpu", copy=True) for name, p in parameters.items()
             }
 
-    def write(self, step: int, save: Callable[[Path], None]) -> None:
+    def write_model(self, step: int, save: Callable[[Path], None]) -> None:
         """Write the model of a step, to be scored."""
         replace_folder(self._build_step_folder(step), save)
 
-    def take(self, step: int) -> list[tuple[int, float]]:
+    def score_model(self, step: int) -> list[tuple[int, float]]:
         """Score the model of a step and return all scores; random state and threads are restored."""
         assert self.rule is not None
         assert self.rule.score is not None
@@ -85,9 +85,9 @@ class ScoreHistory:
         clear_torn(self.folder)
         leader = self._find_best_folder()
         for path in self.folder.glob("step-*") if self.folder.is_dir() else ():
-            if path not in (leader, self._before):
+            if path not in (leader, self._kept_before):
                 shutil.rmtree(path)
-        self._before = leader
+        self._kept_before = leader
 
     def copy_into(self, folder: Path) -> None:
         """Put the best model into a result."""

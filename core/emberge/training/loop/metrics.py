@@ -207,7 +207,7 @@ class MetricLog:
         sums, step_number = self._since, step.batch.step + 1
         values = [v for losses in sums.datasets.values() for v in losses]
         token_counts = torch.tensor([sums.tokens, sums.padded, sums.kept], dtype=torch.float64)
-        tokens, padded, kept_tokens = self.ranks.total(token_counts).tolist()
+        tokens, padded, kept_tokens = self.ranks.sum_over_ranks(token_counts).tolist()
         metrics = {"loss": _mean(values)}
         if len(set(self.names)) > 1:
             metrics |= {
@@ -249,7 +249,7 @@ class MetricLog:
             f"lower learning_rate, use precision: float32, or look at these rows{where_kept}"
         )
 
-    def final_losses(self) -> dict[str, float]:
+    def compute_final_losses(self) -> dict[str, float]:
         """Return each dataset's mean loss over the last tenth of its steps, at least one."""
         losses: dict[str, list[float]] = {}
         for name, loss in zip(self.names, self.losses, strict=True):
@@ -259,7 +259,7 @@ class MetricLog:
         }
         return {name: sum(values) / len(values) for name, values in last_losses.items()}
 
-    def curve(self) -> tuple[tuple[int, float], ...]:
+    def compute_curve(self) -> tuple[tuple[int, float], ...]:
         """Return up to 200 points: (step, mean loss since the previous point)."""
         width = max(1, math.ceil(len(self.losses) / CURVE_POINTS))
         loss_chunks = [self.losses[i : i + width] for i in range(0, len(self.losses), width)]
@@ -267,7 +267,7 @@ class MetricLog:
         return tuple((end, sum(p) / len(p)) for end, p in zip(ends, loss_chunks, strict=True))
 
     @staticmethod
-    def interval(steps: int) -> int:
+    def choose_interval(steps: int) -> int:
         """Return the number of steps between two logged points, for about 500 points."""
         return max(1, steps // LOGGED_POINTS)
 

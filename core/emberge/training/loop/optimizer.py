@@ -8,11 +8,11 @@ from collections.abc import Callable, Mapping
 import torch
 from torch import Tensor, nn
 
-from emberge.ranks import is_split, put
+from emberge.ranks import is_split, place_like
 from emberge.training.fit_options import DECAY_SHARE, FitOptions, Schedule
 
 
-def adamw(
+def build_adamw(
     parameters: Mapping[str, nn.Parameter | Tensor],
     options: FitOptions,
     decays: Callable[[Tensor], bool] = lambda parameter: parameter.ndim > 1,
@@ -42,7 +42,7 @@ def adamw(
     )
 
 
-def learning_rate_factor(
+def compute_learning_rate_factor(
     step: int,
     steps: int,
     warmup: int,
@@ -66,7 +66,7 @@ def learning_rate_factor(
     return 1.0
 
 
-def optimizer_state(
+def read_optimizer_state(
     optimizer: torch.optim.Optimizer, parameters: Mapping[str, nn.Parameter | Tensor]
 ) -> dict[str, Tensor]:
     """Return the optimizer's tensors by the parameters' names."""
@@ -82,7 +82,7 @@ def restore_optimizer(
     parameters: Mapping[str, nn.Parameter | Tensor],
     saved: Mapping[str, Tensor],
 ) -> None:
-    """Load tensors of `optimizer_state` into an optimizer."""
+    """Load tensors of `read_optimizer_state` into an optimizer."""
     for name, parameter in parameters.items():
         for key in ("step", "exp_avg", "exp_avg_sq"):
             if f"{key}.{name}" in saved:
@@ -90,5 +90,7 @@ def restore_optimizer(
                 # A fused optimizer has its step count on the parameter's device.
                 has_parameter_shape = value.shape == parameter.shape and key != "step"
                 optimizer.state[parameter][key] = (
-                    put(parameter, value) if has_parameter_shape else value.to(parameter.device)
+                    place_like(parameter, value)
+                    if has_parameter_shape
+                    else value.to(parameter.device)
                 )

@@ -28,7 +28,7 @@ from emberge.encoding import (
     EncodePlan,
     PassResult,
     TokenScores,
-    corrupted,
+    corrupt_text,
     encode_and_backward,
     predict_and_backward,
     score_texts,
@@ -108,7 +108,7 @@ class Session(Trainee):
     def save(self, folder: Path) -> None:
         self.encoder.save(folder)
 
-    def texts(self, batch: PlannedBatch) -> tuple[TokenisedText, ...]:
+    def draw_texts(self, batch: PlannedBatch) -> tuple[TokenisedText, ...]:
         """Return the texts of one batch of pairs on this rank."""
         return self._draw_batch(batch, skips_anchors=False).texts
 
@@ -128,7 +128,7 @@ class Session(Trainee):
         if pairs.parts:
             results.append(self._run_pair_passes(pairs, pairs.size / batch.size, seed))
         total = functools.reduce(operator.add, results)
-        return replace(total, loss=self.ranks.total(total.loss))
+        return replace(total, loss=self.ranks.sum_over_ranks(total.loss))
 
     def _run_pair_passes(self, batch: PlannedBatch, share: float, seed: int) -> PassResult:
         """Run both passes over the pairs of a batch, whose loss is weighted by their share of its rows."""
@@ -167,7 +167,7 @@ class Session(Trainee):
         for number, loss in enumerate(losses):
             key = (self.plan.seed, "corruption", batch.step, part.dataset, number)
             texts = [
-                corrupted(encoder, sequences[int(row)], loss, stable_seed(*key, int(row)))
+                corrupt_text(encoder, sequences[int(row)], loss, stable_seed(*key, int(row)))
                 for row in own_rows
             ]
             results.append(
@@ -220,7 +220,7 @@ class Session(Trainee):
             ranks=self.ranks,
         )
 
-    def data_rows(self, dataset: str, rows: Rows) -> Rows:
+    def find_data_rows(self, dataset: str, rows: Rows) -> Rows:
         """Return the dataset's row numbers for rows of the plan; for windows, those of their texts."""
         window_table = self.windows.get(dataset)
         if window_table is None:

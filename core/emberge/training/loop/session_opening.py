@@ -24,10 +24,10 @@ from emberge.contracts import (
 from emberge.devices import limit_torch_threads
 from emberge.encoding import (
     EncodePlan,
-    activation_budget,
-    device_of,
     draws_random_numbers,
-    packing_problem,
+    find_device,
+    find_packing_problem,
+    measure_activation_budget,
 )
 from emberge.errors import CheckpointError, DataError
 from emberge.ranks import Ranks, RanksError, is_split, join_ranks, split_weights
@@ -121,7 +121,9 @@ def open_session(
             encode_plan=EncodePlan(
                 token_budget=engine.token_budget,
                 kept_tokens=options.kept_tokens,
-                kept_bytes=activation_budget(encoder.module, device_of(encoder), ranks.local_size),
+                kept_bytes=measure_activation_budget(
+                    encoder.module, find_device(encoder), ranks.local_size
+                ),
                 autocast=engine.autocast,
                 dropout=draws_random,
                 ranks=ranks,
@@ -204,7 +206,7 @@ def _load_encoder(job: FitJob, ranks: Ranks) -> Encoder:
     )
     if predicts and job.options.packing is not None:
         assert isinstance(encoder, TokenPredictor)
-        if problem := packing_problem(encoder):
+        if problem := find_packing_problem(encoder):
             raise CheckpointError(f"{job.checkpoint}: {problem}")
     return encoder
 
@@ -246,7 +248,7 @@ def _plan_batches(job: FitJob, pool: Pool, warn: Warn | None) -> BatchPlan:
             negatives=choose_negatives(options.negatives, job.backbone.kind),
             in_batch_datasets=_list_in_batch_datasets(job),
         )
-    if job.backbone.kind == "pair_score" and any(in_batch for _, in_batch in plan.groups()):
+    if job.backbone.kind == "pair_score" and any(in_batch for _, in_batch in plan.list_groups()):
         raise DataError(PAIRS_ALONE)
     if warn is None:
         return plan
@@ -276,6 +278,6 @@ def _require_columns(
 ) -> None:
     """Refuse rows without a column that losses read."""
     rows = {info.name: rows for info, rows in plan.pool.items()}
-    for name, in_batch in plan.groups():
+    for name, in_batch in plan.list_groups():
         for loss in objective.of(name):
             tables[name].require(loss.needs, rows[name], type(loss).__name__, in_batch)

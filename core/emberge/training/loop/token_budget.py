@@ -16,11 +16,11 @@ import torch
 from emberge.contracts import Encoder, TokenisedText
 from emberge.devices import choose_training_dtype
 from emberge.encoding import (
-    activation_budget,
-    default_token_budget,
-    device_of,
+    choose_token_budget,
+    count_saved_bytes,
+    find_device,
     forward,
-    saved_bytes,
+    measure_activation_budget,
 )
 from emberge.files import make_folder, write_json
 from emberge.ranks import Ranks
@@ -69,7 +69,7 @@ def choose_engine(work: Path, options: FitOptions, ranks: Ranks) -> EngineSettin
             precision = choose_training_dtype(ranks.device, on_processors=precision == "fast")
         engine = EngineSettings(
             threads=max(1, torch.get_num_threads() // ranks.local_size),
-            token_budget=options.token_budget or default_token_budget(ranks.device, training=True),
+            token_budget=options.token_budget or choose_token_budget(ranks.device, training=True),
             precision=precision,
             fitted=options.token_budget is not None,
         )
@@ -104,7 +104,9 @@ def fit_token_budget(
         budget = engine.token_budget
         if text is not None:
             saved = measure_activation_bytes(encoder, text, engine.autocast)
-            memory = activation_budget(encoder.module, device_of(encoder), ranks.local_size)
+            memory = measure_activation_budget(
+                encoder.module, find_device(encoder), ranks.local_size
+            )
             budget = halve_to_fit(budget, saved / len(text.ids), memory)
         return _write_settings(work, replace(engine, token_budget=budget, fitted=True))
 
@@ -127,7 +129,7 @@ def measure_activation_bytes(
     training = module.training
     module.train()
     try:
-        with saved_bytes(module) as counter:
+        with count_saved_bytes(module) as counter:
             forward(encoder, [text], (), autocast)
     finally:
         module.train(training)

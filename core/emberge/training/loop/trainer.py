@@ -13,7 +13,7 @@ from torch import Tensor
 
 from emberge.contracts import Machine
 from emberge.files import clear_torn, sync_tree
-from emberge.ranks import clip_gradients, put, sum_gradients, whole
+from emberge.ranks import clip_gradients, gather_on_cpu, place_like, sum_gradients
 from emberge.training.batch_plan import PlannedBatch
 from emberge.training.fit_options import EarlyStopping, FitJob, FitOptions, FitResult
 from emberge.training.loop.checkpoints import (
@@ -25,9 +25,9 @@ from emberge.training.loop.checkpoints import (
 from emberge.training.loop.early_stopping import ScoreHistory
 from emberge.training.loop.metrics import MetricLog, ModelMetrics
 from emberge.training.loop.optimizer import (
-    adamw,
-    learning_rate_factor,
-    optimizer_state,
+    build_adamw,
+    compute_learning_rate_factor,
+    read_optimizer_state,
     restore_optimizer,
 )
 from emberge.training.loop.session_opening import open_session
@@ -58,7 +58,7 @@ class Trainer:
         self.ranks, self.parameters = trainee.ranks, trainee.parameters
         self.progress, self.warn, self.clock = progress, warn, clock
         self.split = trainee.shares_weights
-        self.optimizer = adamw(
+        self.optimizer = build_adamw(
             self.parameters, options, trainee.decays, fused=trainee.fixes_threads
         )
         steps_to_keep = frozenset(trainee.steps_to_keep(options))
@@ -69,7 +69,7 @@ class Trainer:
     def run(self, metric: Callable[..., None], folder: Path | None) -> FitResult:
         """Train to the end, from the newest state if one exists, and write the model into `folder`."""
         trainee, steps, clock = self.trainee, self.trainee.steps, self.clock
-        logging_interval = self.options.logging_steps or MetricLog.interval(steps)
+        logging_interval = self.options.logging_steps or MetricLog.choose_interval(steps)
         model_metrics, states = ModelMetrics(self.warn), str(self.work / "states")
         record = MetricLog(
             steps, metric, logging_interval, trainee.tasks, states, self.ranks, model_metrics
@@ -107,8 +107,8 @@ class Trainer:
             steps=steps,
             seconds=self.seconds,
             cpu_seconds=self.cpu_seconds,
-            losses=record.final_losses(),
-            curve=record.curve(),
+            losses=record.compute_final_losses(),
+            curve=record.compute_curve(),
             checkpoints=checkpoints,
             scores=tuple(self.history.scores),
             result_step=best[0] if best is not None else steps,
@@ -124,12 +124,12 @@ class Trainer:
         began = time.monotonic()
         self.progress(step, self.trainee.steps, "steps", "scoring")
         if self.history.is_in_memory:
-            self.history.note(step, self.trainee.score(step), self.parameters)
+            self.history.add_score(step, self.trainee.score(step), self.parameters)
         else:
             # The first rank scores a folder for all ranks.
             with self.trainee.whole_weights():
-                self.ranks.on_first_rank(lambda: self.history.write(step, self.trainee.save))
-            self.history.restore(self.ranks.on_first_rank(lambda: self.history.take(step)))
+                self.ranks.on_first_rank(lambda: self.history.write_model(step, self.trainee.save))
+            self.history.restore(self.ranks.on_first_rank(lambda: self.history.score_model(step)))
         metric("score", self.history.scores[-1][1], step)
         record.leave_out(time.monotonic() - began)
         return True
@@ -138,7 +138,7 @@ class Trainer:
         """Run one optimizer step."""
         options, step = self.options, batch.step
         steps = self.trainee.steps
-        factor = learning_rate_factor(
+        factor = compute_learning_rate_factor(
             step,
             steps,
             options.count_warmup_steps(steps),
@@ -188,7 +188,7 @@ class Trainer:
     def _set_parameters(self, values: Mapping[str, Tensor]) -> None:
         with torch.no_grad():
             for name, parameter in self.parameters.items():
-                parameter.copy_(put(parameter, values[name]))
+                parameter.copy_(place_like(parameter, values[name]))
 
     def _share_state(self, read: Callable[[], TrainingState | None]) -> TrainingState | None:
         """Return, on every rank, the saved state that the first rank reads."""
@@ -209,9 +209,9 @@ class Trainer:
         return TrainingState(step, tensors, facts)
 
     def _save_state(self, step: int, identity: Mapping[str, Any], record: MetricLog) -> None:
-        tensors = dict(self.parameters) | optimizer_state(self.optimizer, self.parameters)
+        tensors = dict(self.parameters) | read_optimizer_state(self.optimizer, self.parameters)
         if self.split:
-            tensors = {name: whole(tensor) for name, tensor in tensors.items()}
+            tensors = {name: gather_on_cpu(tensor) for name, tensor in tensors.items()}
         tensors |= {
             f"{BEST_PREFIX}{name}": value for name, value in self.history.best_weights.items()
         }
@@ -321,7 +321,7 @@ def fit(
             clock=session.clock,
         )
     pool = {
-        info.name: len(session.data_rows(info.name, rows))
+        info.name: len(session.find_data_rows(info.name, rows))
         for info, rows in session.plan.pool.items()
     }
     return replace(result, pool=pool)

@@ -8,9 +8,9 @@ import pytest
 import torch
 from emberge.training import FitOptions
 from emberge.training.loop.optimizer import (
-    adamw,
-    learning_rate_factor,
-    optimizer_state,
+    build_adamw,
+    compute_learning_rate_factor,
+    read_optimizer_state,
     restore_optimizer,
 )
 from torch import nn
@@ -38,15 +38,15 @@ def _stepped(
 
 def test_an_optimizer_that_is_restored_goes_on_as_if_it_had_not_stopped() -> None:
     whole, halves = _parameters(), _parameters()
-    _stepped(whole, adamw(whole, OPTIONS), 4)
+    _stepped(whole, build_adamw(whole, OPTIONS), 4)
 
-    first = adamw(halves, OPTIONS)
+    first = build_adamw(halves, OPTIONS)
     _stepped(halves, first, 2)
-    saved = {name: value.clone() for name, value in optimizer_state(first, halves).items()}
+    saved = {name: value.clone() for name, value in read_optimizer_state(first, halves).items()}
     assert set(saved) == {
         f"{key}.{name}" for key in ("step", "exp_avg", "exp_avg_sq") for name in halves
     }
-    second = adamw(halves, OPTIONS)
+    second = build_adamw(halves, OPTIONS)
     restore_optimizer(second, halves, saved)
     for number in (2, 3):
         for place, parameter in enumerate(halves.values()):
@@ -66,7 +66,7 @@ def test_an_optimizer_that_is_restored_goes_on_as_if_it_had_not_stopped() -> Non
     ],
 )
 def test_schedules(schedule: Any, values: list[float]) -> None:
-    found = [learning_rate_factor(step, 10, 2, schedule) for step in (0, 1, 2, 6, 9)]
+    found = [compute_learning_rate_factor(step, 10, 2, schedule) for step in (0, 1, 2, 6, 9)]
     assert found == pytest.approx(values)
 
 
@@ -83,7 +83,7 @@ def test_a_begun_step_of_warm_up_or_decay_is_a_whole_one(
 ) -> None:
     """A tenth of 15 steps is 1.5: two steps of warm-up, and two of decay."""
     found = [
-        learning_rate_factor(step, 15, OPTIONS.count_warmup_steps(15), schedule)
+        compute_learning_rate_factor(step, 15, OPTIONS.count_warmup_steps(15), schedule)
         for step in (0, 1, 2, 3, 13, 14)
     ]
     assert found == pytest.approx(values)
@@ -109,14 +109,14 @@ def test_options_that_cannot_be_are_refused(options: dict[str, Any], place: str)
 @pytest.mark.parametrize("schedule", ["linear", "cosine", "warmup_stable_decay", "constant"])
 def test_a_training_of_one_step_learns(schedule: str) -> None:
     for warmup in (0, 1):
-        assert learning_rate_factor(0, 1, warmup, schedule) == 1.0  # type: ignore[arg-type]
+        assert compute_learning_rate_factor(0, 1, warmup, schedule) == 1.0  # type: ignore[arg-type]
 
 
 def test_a_warm_up_is_a_number_of_steps_or_a_share_of_them() -> None:
     assert [FitOptions().count_warmup_steps(steps) for steps in (1, 15, 1000)] == [1, 2, 100]
     by_steps = FitOptions(warmup_steps=400)
     assert [by_steps.count_warmup_steps(steps) for steps in (100, 4000)] == [400, 400]
-    found = [learning_rate_factor(step, 4000, 400, "linear") for step in (0, 199, 399, 400)]
+    found = [compute_learning_rate_factor(step, 4000, 400, "linear") for step in (0, 199, 399, 400)]
     assert found == [1 / 400, 0.5, 1.0, 1.0]
     # Longer than the training: the rate rises to its end.
-    assert learning_rate_factor(99, 100, 400, "linear") == 0.25
+    assert compute_learning_rate_factor(99, 100, 400, "linear") == 0.25

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 from emberge import CheckpointError, PerDataset, TokenLoss
-from emberge.encoding import EncodePlan, PassResult, corrupted, predict_and_backward
+from emberge.encoding import EncodePlan, PassResult, corrupt_text, predict_and_backward
 from emberge.encoding.packing import pack_rows
 from emberge.training import FitOptions, FitResult
 from emberge_train import MLM, MNTP, BatchShuffle, CausalLM
@@ -47,7 +47,7 @@ def _passed(
     data = texts(30)
     lines = [data[row].anchor for row in range(len(data))]
     read = encoder.tokenise(lines, prompt="", max_length=64)
-    given = [corrupted(encoder, text, loss, seed) for seed, text in enumerate(read)]
+    given = [corrupt_text(encoder, text, loss, seed) for seed, text in enumerate(read)]
     result = predict_and_backward(encoder, given, loss, EncodePlan(**plan), seed=1)
     gradients = {
         name: value.grad.clone()

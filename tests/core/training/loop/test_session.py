@@ -45,4 +45,4 @@ def test_other_rows_are_negatives_in_the_tasks_that_a_loss_names(
     with open_session(
         job, work=tmp_path, store=None, machine=Machine(("cpu",)), progress=lambda *_: None
     ) as session:
-        assert set(session.plan.groups()) == {("find", True), ("alike", False)}
+        assert set(session.plan.list_groups()) == {("find", True), ("alike", False)}

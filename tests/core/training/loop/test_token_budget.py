@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 from emberge import PerDataset, devices
+from emberge.encoding import choose_token_budget
 from emberge.encoding import chunk_runner as memory
-from emberge.encoding import default_token_budget
 from emberge.training import FitOptions, FitResult
 from emberge.training.loop.token_budget import LEAST_TOKENS, halve_to_fit
 from emberge_encoder import TextEncoder
@@ -24,7 +24,7 @@ from tests.support.training_data import retrieval
 MIB = 2**20
 PLENTY, SHORT = 2**40, 12 * MIB
 PLAIN = TextEncoder()
-FULL = default_token_budget("cpu", training=True)
+FULL = choose_token_budget("cpu", training=True)
 
 
 class _Killed(BaseException):

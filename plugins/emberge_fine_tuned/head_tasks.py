@@ -68,7 +68,7 @@ class HeadBatch:
 
 
 @dataclass(frozen=True)
-class Kind:
+class HeadTask:
     """Kind of task, with a head of whole texts, or one `of_tokens`."""
 
     of_tokens: ClassVar[bool] = False
@@ -127,7 +127,7 @@ class Kind:
         raise NotImplementedError
 
 
-class Classification(Kind):
+class Classification(HeadTask):
     """Kind of task with one of several classes for each text or pair."""
 
     def target(self, row: TaskRow) -> int:
@@ -140,7 +140,7 @@ class Classification(Kind):
         return list(batch.logits.argmax(-1).tolist())
 
 
-class Regression(Kind):
+class Regression(HeadTask):
     """Kind of task with a number for each text or pair; the loss is the squared error."""
 
     def loss(self, batch: HeadBatch) -> Tensor:
@@ -152,7 +152,7 @@ class Regression(Kind):
         return list(batch.logits[:, 0].float().nan_to_num().tolist())
 
 
-class MultipleChoice(Kind):
+class MultipleChoice(HeadTask):
     """Kind of task with one of several choices for each row: the one with the highest logit."""
 
     def inputs(self, rows: Rows, *, training: bool) -> list[TaskInput]:
@@ -176,7 +176,7 @@ class MultipleChoice(Kind):
         return torch.split_with_sizes(batch.logits[:, 0].float(), sizes)
 
 
-class Words(Kind):
+class Words(HeadTask):
     """Kind of task with a class for each word, predicted at its first token."""
 
     of_tokens = True
@@ -200,16 +200,18 @@ class Words(Kind):
             for target, place in zip(item.target, item.places, strict=True)
             if place >= 0
         ]
-        return F.cross_entropy(_at_words(batch).float(), _build_int_tensor(gold, batch.logits))
+        return F.cross_entropy(
+            _select_word_logits(batch).float(), _build_int_tensor(gold, batch.logits)
+        )
 
     def predictions(self, batch: HeadBatch) -> list[Any]:
-        classes = iter(_at_words(batch).argmax(-1).tolist())
+        classes = iter(_select_word_logits(batch).argmax(-1).tolist())
         return [
             [next(classes) if p >= 0 else _MISSED for p in item.places] for item in batch.inputs
         ]
 
 
-def _at_words(batch: HeadBatch) -> Tensor:
+def _select_word_logits(batch: HeadBatch) -> Tensor:
     """Return the logits [w, c] of all labelled tokens."""
     first = batch.first.tolist()
     places = [(n, p) for n, item in enumerate(batch.inputs) for p in item.places if p >= 0]
@@ -217,7 +219,7 @@ def _at_words(batch: HeadBatch) -> Tensor:
     return batch.logits[rows, _build_int_tensor([first[row] + p for row, p in places], batch.mask)]
 
 
-class Spans(Kind):
+class Spans(HeadTask):
     """Kind of task with a question's answer in a passage; long passages are cut into windows."""
 
     of_tokens = True
@@ -264,7 +266,7 @@ class Spans(Kind):
         return answers
 
 
-KINDS: dict[str, type[Kind]] = {
+HEAD_TASKS: dict[str, type[HeadTask]] = {
     "classification": Classification,
     "regression": Regression,
     "tokens": Words,
