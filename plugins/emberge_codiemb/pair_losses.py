@@ -84,7 +84,15 @@ class Pearson(PairLoss):
 
 
 @dataclass(frozen=True, kw_only=True)
-class PRO(PairLoss):
+class TemperedPairLoss(PairLoss):
+    """Loss of a batch's scored pairs that compares their cosines over a temperature."""
+
+    temperature: Positive = 0.05
+    """Divisor of the cosines, and of the targets if the loss has some."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class PRO(TemperedPairLoss):
     """Preference ranking: contrast of each pair with pairs of a lower score (CoDiEmb, arXiv:2508.11442).
 
     The pairs are every anchor with each of its scored positives and negatives. Pair k is compared with all
@@ -105,9 +113,6 @@ class PRO(PairLoss):
             loss: {by_task: {retrieval: infonce, sts: pro}}
             sampler: batch_shuffle
     """
-
-    temperature: Positive = 0.05
-    """Divisor of the cosines."""
 
     def compute_from_pairs(self, cosine: Tensor, score: Tensor, scored: Tensor) -> Tensor:
         import torch
@@ -131,7 +136,7 @@ class PRO(PairLoss):
 
 
 @dataclass(frozen=True, kw_only=True)
-class RankKL(PairLoss):
+class RankKL(TemperedPairLoss):
     """Divergence of a batch's cosines from the ranks of its scores (CoDiEmb, arXiv:2508.11442).
 
     The pairs are every anchor with each of its scored positives and negatives. Among n pairs in descending
@@ -150,9 +155,6 @@ class RankKL(PairLoss):
             loss: {by_task: {retrieval: infonce, sts: rank_kl}}
             sampler: batch_shuffle
     """
-
-    temperature: Positive = 0.05
-    """Divisor of the cosines and of the targets."""
 
     def compute_from_pairs(self, cosine: Tensor, score: Tensor, scored: Tensor) -> Tensor:
 

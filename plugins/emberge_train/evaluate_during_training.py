@@ -60,10 +60,10 @@ class EvaluateDuringTraining:
             tasks = evaluator.preview(context)
             all_known &= tasks is not None
             tasks_ahead += tasks or ()
-        for reason in _check_losses(tasks_ahead):
+        for reason in _find_loss_problems(tasks_ahead):
             yield context.problem(reason, "evaluate.evaluators")
         if all_known and self.metric not in _DOMAINS:
-            for reason in self._check_metric(tasks_ahead):
+            for reason in self._find_metric_problems(tasks_ahead):
                 yield context.problem(reason, "evaluate.metric")
 
     def build_early_stopping(
@@ -82,7 +82,7 @@ class EvaluateDuringTraining:
 
         plans = [(evaluator, evaluator.plan(workspace)) for evaluator in self.evaluators]
         tasks = [task for _, plan in plans for task in plan]
-        for reason in (*self._check_metric(tasks), *_check_losses(tasks)):
+        for reason in (*self._find_metric_problems(tasks), *_find_loss_problems(tasks)):
             raise RecipeError(reason)
         parts = [[task.name for task in part] for part in self._group_deciding_tasks(tasks)]
         deciding_names = {name for part in parts for name in part}
@@ -107,7 +107,7 @@ class EvaluateDuringTraining:
         """Return the deciding tasks in groups; the mean of a group counts once."""
         return list_group_parts(tasks, GROUP_OF.get(self.metric, self.metric))
 
-    def _check_metric(self, tasks: Sequence[TaskInfo]) -> Iterator[str]:
+    def _find_metric_problems(self, tasks: Sequence[TaskInfo]) -> Iterator[str]:
         """Yield a problem if the metric names none of the tasks."""
         if self._group_deciding_tasks(tasks):
             return
@@ -116,7 +116,7 @@ class EvaluateDuringTraining:
         yield f"evaluate: no task belongs to metric '{self.metric}'{hint}"
 
 
-def _check_losses(tasks: Sequence[TaskInfo]) -> Iterator[str]:
+def _find_loss_problems(tasks: Sequence[TaskInfo]) -> Iterator[str]:
     """Yield a problem if a task gives losses: scores that decide must be better the larger they are."""
     if names := [task.name for task in tasks if task.less_is_better]:
         yield (

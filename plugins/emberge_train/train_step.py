@@ -85,7 +85,6 @@ class Train(TrainOptions, Step):
         datasets = load_step_datasets(workspace, self.data)
         sampler = [part.resolved(workspace.data) for part in self.sampler]
         adapts = self.backbone.leaves_adapter
-        watch = self.evaluate
         job = FitJob(
             backbone=self.backbone,
             checkpoint=model.folder,
@@ -96,8 +95,8 @@ class Train(TrainOptions, Step):
             seed=workspace.seed,
             guides=GuideReader(self.loss, workspace.model, self.backbone),
             early_stopping=None
-            if watch is None
-            else watch.build_early_stopping(workspace, model, adapts=adapts),
+            if self.evaluate is None
+            else self.evaluate.build_early_stopping(workspace, model, adapts=adapts),
         )
         result = fit(
             job,

@@ -112,7 +112,7 @@ def test_a_gpu_has_the_losses_of_a_cpu(model: Path, tmp_path: Path) -> None:
 
 def test_bfloat16_learns_the_same_but_for_its_rounding(model: Path, tmp_path: Path) -> None:
     half = _losses(_fit(model, tmp_path / "half", DEVICE, precision="auto"))
-    engine = json.loads((tmp_path / "half" / "work" / "engine.json").read_text())
+    engine = json.loads((tmp_path / "half" / "work" / "machine.json").read_text())
     assert engine["precision"] == "bfloat16"
     plain = _losses(_fit(model, tmp_path / "plain", DEVICE))
     assert half != plain

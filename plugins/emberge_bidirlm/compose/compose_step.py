@@ -15,7 +15,7 @@ from emberge_bidirlm.compose.processors import build_processor_config
 from emberge_bidirlm.compose.specialist import Specialist, TowerKind
 
 _KINDS: tuple[TowerKind, ...] = ("vision", "audio")
-_OPENS = (
+_OPENING_NOTE = (
     "sentence-transformers needs torchvision to open it, for text too, as its processor of images does; "
     "emberge does not"
 )
@@ -87,7 +87,7 @@ class Compose(Step):
 
     def check(self, context: Preflight) -> Iterator[Problem]:
         if self.vision is not None:
-            context.note("opening the result", [_OPENS])
+            context.note("opening the result", [_OPENING_NOTE])
         specialists: dict[TowerKind, Specialist] = {}
         for kind, reference in self.specialists.items():
             folder = context.whole_model(reference)

@@ -113,8 +113,8 @@ class Specialist:
     def tower(self) -> dict[str, TensorSpec]:
         """The tensors of tower and projector by canonical name, sorted."""
         starts = _FAMILIES[self.kind].tower
-        missing_names = sorted(name for name in self.trunk.left_out if name.startswith(starts))
-        return {name: self.names.specs[name] for name in missing_names}
+        tower_names = sorted(name for name in self.trunk.left_out if name.startswith(starts))
+        return {name: self.names.specs[name] for name in tower_names}
 
     @functools.cached_property
     def tokenizer(self) -> Tokenizer:
@@ -123,12 +123,12 @@ class Specialist:
         Raises:
             CheckpointError: if the model has no tokenizer.
         """
-        read = Tokenizer.read(self.checkpoint)
-        if read is None:
+        tokenizer = Tokenizer.read(self.checkpoint)
+        if tokenizer is None:
             raise CheckpointError(
                 f"{self.checkpoint.folder}: has no tokenizer.json, by which its special tokens would be known"
             )
-        return read
+        return tokenizer
 
     @functools.cached_property
     def tokens(self) -> dict[str, str]:

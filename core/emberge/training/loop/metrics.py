@@ -24,6 +24,10 @@ LOGGED_POINTS = 500
 CURVE_POINTS = 200
 # Number of points that are kept; when there are twice as many, every second point is dropped.
 MODEL_POINTS = 25
+# Number of a failed batch's rows that its message names.
+ROWS_NAMED = 8
+# Number of steps that a GPU may be behind before the host waits for it.
+READ_DELAY = 16
 
 
 @dataclass(eq=False)
@@ -75,19 +79,12 @@ class ModelMetrics:
         self._warned = set(facts["warned"])
 
 
-ROWS_NAMED = 8
-# Number of steps that a GPU may be behind before the host waits for it.
-READ_DELAY = 16
-
-Metric = Callable[..., None]
-
-
 @dataclass(eq=False)
 class _PendingStep:
     """Numbers of a step that are being copied from the device."""
 
     batch: PlannedBatch
-    passed: PassResult
+    result: PassResult
     learning_rate: float
     values: Tensor
     arrived: Any
@@ -110,9 +107,9 @@ class _PointSums:
         self.datasets.setdefault(step.batch.name, []).append(loss)
         for task in dict.fromkeys(tasks[part.dataset] for part in step.batch.parts):
             self.tasks.setdefault(task, []).append(loss)
-        self.tokens += step.passed.tokens
-        self.padded += step.passed.padded
-        self.kept += step.passed.kept
+        self.tokens += step.result.tokens
+        self.padded += step.result.padded
+        self.kept += step.result.kept
 
 
 @dataclass(eq=False)
@@ -123,14 +120,14 @@ class MetricLog:
     when the copy has long ended; `READ_DELAY` is equal on every rank. On other devices they are read when the
     next step has been started. `tasks` maps datasets to their kinds of task. When a point is logged, counts
     are summed over all `ranks`. `model` has the model's own numbers. Speeds are measured by `clock`, in
-    seconds.
+    seconds. `states` is the folder of the training's states, for messages.
     """
 
     steps: int
-    metric: Metric
+    metric: Callable[..., None]
     every: int
     tasks: Mapping[str, str]
-    where: str = ""
+    states: str = ""
     ranks: Ranks = ALONE
     model: ModelMetrics = field(default_factory=ModelMetrics)
     losses: list[float] = field(default_factory=list)
@@ -148,12 +145,12 @@ class MetricLog:
         self._since = _PointSums(self.clock())
 
     def add(
-        self, batch: PlannedBatch, passed: PassResult, gradient_norm: Tensor, learning_rate: float
+        self, batch: PlannedBatch, result: PassResult, gradient_norm: Tensor, learning_rate: float
     ) -> None:
         """Add the numbers of a step that was just started, and read the numbers of earlier steps."""
-        values = torch.stack([passed.loss, gradient_norm.to(passed.loss)])
-        if passed.counts is not None and passed.metrics is not None:
-            values = torch.cat([values.to(passed.counts), passed.counts.flatten()])
+        values = torch.stack([result.loss, gradient_norm.to(result.loss)])
+        if result.counts is not None and result.metrics is not None:
+            values = torch.cat([values.to(result.counts), result.counts.flatten()])
         arrived, most_waiting = None, 1
         if values.device.type == "cuda":
             host_values = torch.empty(len(values), dtype=values.dtype, pin_memory=True)
@@ -161,7 +158,7 @@ class MetricLog:
             arrived = torch.cuda.Event()  # type: ignore[no-untyped-call]
             arrived.record()
             values, most_waiting = host_values, max(1, min(self.every, READ_DELAY))
-        step = _PendingStep(batch, passed, learning_rate, values, arrived, self.clock())
+        step = _PendingStep(batch, result, learning_rate, values, arrived, self.clock())
         self._waiting.append(step)
         while len(self._waiting) > most_waiting:
             self._read_step(self._waiting.popleft())
@@ -196,8 +193,8 @@ class MetricLog:
         self.names.append(step.batch.name)
         self.examples += step.batch.size
         self._since.add(step, loss, self.tasks)
-        if step.passed.metrics is not None and len(step.values) > 2:
-            self.model.add(step.values[2:], step.passed.metrics)
+        if step.result.metrics is not None and len(step.values) > 2:
+            self.model.add(step.values[2:], step.result.metrics)
         self._last = step, norm
         if step.batch.step % self.every == self.every - 1 or step.batch.step + 1 == self.steps:
             self._log(step, norm)
@@ -221,7 +218,7 @@ class MetricLog:
             "tokens_per_second": tokens / max(step.ended - sums.began, 1e-9),
             "padding_share": 1 - tokens / max(padded, 1),
             "kept_share": kept_tokens / max(padded, 1),
-            **measure_memory_used(step.passed.loss.device),
+            **measure_memory_used(step.result.loss.device),
             "examples": float(self.examples),
             "learning_rate": step.learning_rate,
             **self.model.log(step_number),
@@ -243,10 +240,10 @@ class MetricLog:
     def _describe_failure(self, batch: PlannedBatch, what: str) -> str:
         rows = [int(r) + 1 for part in batch.parts for r in part.rows]
         named = ", ".join(map(str, rows[:ROWS_NAMED])) + (", …" if len(rows) > ROWS_NAMED else "")
-        where_kept = f"; the state before it is kept in {self.where}" if self.where else ""
+        state_note = f"; the state before it is kept in {self.states}" if self.states else ""
         return (
             f"the {what} of step {batch.step + 1} is not finite (dataset '{batch.name}', rows {named}); "
-            f"lower learning_rate, use precision: float32, or look at these rows{where_kept}"
+            f"lower learning_rate, use precision: float32, or look at these rows{state_note}"
         )
 
     def compute_final_losses(self) -> dict[str, float]:
@@ -257,14 +254,14 @@ class MetricLog:
         last_losses = {
             name: values[-max(1, len(values) // 10) :] for name, values in losses.items()
         }
-        return {name: sum(values) / len(values) for name, values in last_losses.items()}
+        return {name: _mean(values) for name, values in last_losses.items()}
 
     def compute_curve(self) -> tuple[tuple[int, float], ...]:
         """Return up to 200 points: (step, mean loss since the previous point)."""
         width = max(1, math.ceil(len(self.losses) / CURVE_POINTS))
         loss_chunks = [self.losses[i : i + width] for i in range(0, len(self.losses), width)]
         ends = [min(i + width, len(self.losses)) for i in range(0, len(self.losses), width)]
-        return tuple((end, sum(p) / len(p)) for end, p in zip(ends, loss_chunks, strict=True))
+        return tuple((end, _mean(p)) for end, p in zip(ends, loss_chunks, strict=True))
 
     @staticmethod
     def choose_interval(steps: int) -> int:

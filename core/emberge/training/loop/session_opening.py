@@ -35,10 +35,20 @@ from emberge.training.batch_loss import Objective
 from emberge.training.batch_plan import BatchPlan, refuse_unknown_names
 from emberge.training.batch_texts import TextSampling
 from emberge.training.example_table import ExampleTable, build_tables
-from emberge.training.fit_options import PAIRS_ALONE, FitJob, GuideRequest, choose_negatives
+from emberge.training.fit_options import (
+    PAIRS_ALONE,
+    FitJob,
+    GuideRequest,
+    ReadGuide,
+    choose_negatives,
+)
 from emberge.training.loop.checkpoints import SaveClock
+from emberge.training.loop.machine_settings import (
+    MachineSettings,
+    choose_settings,
+    fit_token_budget,
+)
 from emberge.training.loop.session import Session
-from emberge.training.loop.token_budget import choose_engine, fit_token_budget
 from emberge.training.loss_problems import find_loss_problems, find_prediction_problems
 from emberge.training.text_windows import WindowTable, build_windows
 
@@ -76,8 +86,8 @@ def open_session(
     _refuse_job(job, is_sharded, takes_losses)
     with contextlib.ExitStack() as stack:
         stack.enter_context(torch.random.fork_rng())
-        engine = choose_engine(work, options, ranks)
-        stack.enter_context(limit_torch_threads(engine.threads))
+        settings = choose_settings(work, options, ranks)
+        stack.enter_context(limit_torch_threads(settings.threads))
         progress(0, 0, "", "loading the model")
         encoder = _load_encoder(job, ranks)
         progress(0, 0, "", "tokenising")
@@ -91,22 +101,16 @@ def open_session(
         if takes_losses:
             _require_columns(plan, tables, objective)
         # The longest text decides how large a chunk can be.
-        engine = fit_token_budget(
-            work, engine, encoder, [*tables.values(), *windows.values()], ranks
+        settings = fit_token_budget(
+            work, settings, encoder, [*tables.values(), *windows.values()], ranks
         )
         if takes_losses and job.guides is not None:
             again = len(plan.starts) > 2
             request = GuideRequest(pairs, ranks.device, store, again, ranks, progress)
-            tables = {
-                **tables,
-                **{
-                    name: dataclasses.replace(tables[name], guide=guide)
-                    for name, guide in job.guides(request).items()
-                },
-            }
+            tables = _add_guides(tables, job.guides(request))
         encoder.module.train(options.dropout)
         # Split weights would stay gathered after a forward pass without a backward pass.
-        draws_random = draws_random_numbers(encoder, engine.autocast)
+        draws_random = draws_random_numbers(encoder, settings.autocast)
         if is_sharded:
             split_weights(encoder, ranks)
         yield Session(
@@ -118,18 +122,7 @@ def open_session(
             encoder=encoder,
             tables=tables,
             windows=windows,
-            encode_plan=EncodePlan(
-                token_budget=engine.token_budget,
-                kept_tokens=options.kept_tokens,
-                kept_bytes=measure_activation_budget(
-                    encoder.module, find_device(encoder), ranks.local_size
-                ),
-                autocast=engine.autocast,
-                dropout=draws_random,
-                ranks=ranks,
-                sharded=any(is_split(parameter) for parameter in encoder.module.parameters()),
-                packing=options.packing,
-            ),
+            encode_plan=_build_encode_plan(job, settings, encoder, ranks, draws_random),
             sampling=TextSampling(options.positives, options.hard_negatives, job.seed),
             progress=progress,
             clock=clock or SaveClock(),
@@ -271,6 +264,31 @@ def _list_in_batch_datasets(job: FitJob) -> list[str]:
         for losses in [job.losses.of(info.name, info.task) or ()]
         if any(isinstance(x, Loss) and info.task in x.in_batch_tasks for x in losses)
     ]
+
+
+def _add_guides(
+    tables: Mapping[str, ExampleTable], guides: Mapping[str, ReadGuide]
+) -> dict[str, ExampleTable]:
+    """Return the tables by dataset, those of datasets with a guide with the function that reads it."""
+    with_guides = {n: dataclasses.replace(tables[n], guide=guide) for n, guide in guides.items()}
+    return {**tables, **with_guides}
+
+
+def _build_encode_plan(
+    job: FitJob, settings: MachineSettings, encoder: Encoder, ranks: Ranks, draws_random: bool
+) -> EncodePlan:
+    return EncodePlan(
+        token_budget=settings.token_budget,
+        kept_tokens=job.options.kept_tokens,
+        kept_bytes=measure_activation_budget(
+            encoder.module, find_device(encoder), ranks.local_size
+        ),
+        autocast=settings.autocast,
+        dropout=draws_random,
+        ranks=ranks,
+        sharded=any(is_split(parameter) for parameter in encoder.module.parameters()),
+        packing=job.options.packing,
+    )
 
 
 def _require_columns(

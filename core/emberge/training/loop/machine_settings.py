@@ -33,11 +33,11 @@ from emberge.training.text_windows import WindowTable
 CHUNK_SHARE = 0.5
 # Smallest token budget. Smaller chunks would save nothing, as a longer text is a chunk by itself.
 LEAST_TOKENS = 128
-ENGINE_FILE = "engine.json"
+SETTINGS_FILE = "machine.json"
 
 
 @dataclass(frozen=True)
-class EngineSettings:
+class MachineSettings:
     """Settings that the machine chooses at the first start and keeps for all later starts.
 
     The token budget is `fitted` if the options set it, or if it was compared with the free memory.
@@ -54,43 +54,43 @@ class EngineSettings:
         return torch.bfloat16 if self.precision == "bfloat16" else None
 
 
-def choose_engine(work: Path, options: FitOptions, ranks: Ranks) -> EngineSettings:
+def choose_settings(work: Path, options: FitOptions, ranks: Ranks) -> MachineSettings:
     """Return the settings of an earlier start, or choose them now and write them into `work`.
 
     The ranks of a machine share its cores, and the first rank decides for all.
     """
 
-    def choose() -> EngineSettings:
-        path = work / ENGINE_FILE
+    def choose() -> MachineSettings:
+        path = work / SETTINGS_FILE
         if path.is_file():
-            return EngineSettings(**json.loads(path.read_text(encoding="utf-8")))
+            return MachineSettings(**json.loads(path.read_text(encoding="utf-8")))
         precision: str = options.precision
         if precision in ("auto", "fast"):
             precision = choose_training_dtype(ranks.device, on_processors=precision == "fast")
-        engine = EngineSettings(
+        settings = MachineSettings(
             threads=max(1, torch.get_num_threads() // ranks.local_size),
             token_budget=options.token_budget or choose_token_budget(ranks.device, training=True),
             precision=precision,
             fitted=options.token_budget is not None,
         )
         make_folder(work)
-        return _write_settings(work, engine)
+        return _write_settings(work, settings)
 
-    return EngineSettings(**ranks.on_first_rank(lambda: asdict(choose())))
+    return MachineSettings(**ranks.on_first_rank(lambda: asdict(choose())))
 
 
-def _write_settings(work: Path, engine: EngineSettings) -> EngineSettings:
-    write_json(work / ENGINE_FILE, asdict(engine))  # before any state that depends on it
-    return engine
+def _write_settings(work: Path, settings: MachineSettings) -> MachineSettings:
+    write_json(work / SETTINGS_FILE, asdict(settings))  # before any state that depends on it
+    return settings
 
 
 def fit_token_budget(
     work: Path,
-    engine: EngineSettings,
+    settings: MachineSettings,
     encoder: Encoder,
     tables: Collection[ExampleTable | WindowTable],
     ranks: Ranks,
-) -> EngineSettings:
+) -> MachineSettings:
     """Return the settings with a token budget that fits into memory, and save them; keep fitted settings.
 
     The budget is halved until the activations of a chunk, by those of the longest text, fit into the free
@@ -99,18 +99,22 @@ def fit_token_budget(
     kill before this point changes no result.
     """
 
-    def fit() -> EngineSettings:
+    def fit() -> MachineSettings:
         text = _find_longest(tables)
-        budget = engine.token_budget
+        budget = settings.token_budget
         if text is not None:
-            saved = measure_activation_bytes(encoder, text, engine.autocast)
+            saved = measure_activation_bytes(encoder, text, settings.autocast)
             memory = measure_activation_budget(
                 encoder.module, find_device(encoder), ranks.local_size
             )
             budget = halve_to_fit(budget, saved / len(text.ids), memory)
-        return _write_settings(work, replace(engine, token_budget=budget, fitted=True))
+        return _write_settings(work, replace(settings, token_budget=budget, fitted=True))
 
-    return engine if engine.fitted else EngineSettings(**ranks.on_first_rank(lambda: asdict(fit())))
+    return (
+        settings
+        if settings.fitted
+        else MachineSettings(**ranks.on_first_rank(lambda: asdict(fit())))
+    )
 
 
 def halve_to_fit(wanted: int, bytes_a_token: float, memory: int) -> int:

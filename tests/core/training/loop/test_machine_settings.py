@@ -12,7 +12,7 @@ from emberge import PerDataset, devices
 from emberge.encoding import choose_token_budget
 from emberge.encoding import chunk_runner as memory
 from emberge.training import FitOptions, FitResult
-from emberge.training.loop.token_budget import LEAST_TOKENS, halve_to_fit
+from emberge.training.loop.machine_settings import LEAST_TOKENS, halve_to_fit
 from emberge_encoder import TextEncoder
 from emberge_train import BatchShuffle, InfoNCE
 
@@ -65,7 +65,7 @@ def _weights(root: Path) -> bytes:
 
 
 def _budget(root: Path) -> int:
-    return int(json.loads((root / "work" / "engine.json").read_text())["token_budget"])
+    return int(json.loads((root / "work" / "machine.json").read_text())["token_budget"])
 
 
 @pytest.mark.parametrize(
