@@ -100,7 +100,7 @@ def build_config(folder: Path, config: Mapping[str, Any]) -> Any:
         )
     try:
         return config_class.from_dict(dict(config))
-    except Exception as error:
+    except Exception as error:  # each class refuses values in its own way
         raise CheckpointError(f"{folder}/config.json: {_take_first_line(error)}") from error
 
 

@@ -151,7 +151,7 @@ class Ranks:
             return result  # type: ignore[no-any-return]
         try:
             result = work()
-        except Exception as error:
+        except Exception as error:  # whatever it is, the others wait for it
             self.share((str(error), None))
             raise
         self.share((None, result))

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from functools import partial
 
 import pytest
 import torch
 from emberge import Embeddings, Loss
 from emberge.testing import check_loss
 from torch import Tensor
+
+from tests.support.laws import find_broken_law
 
 
 def _kept(e: Embeddings) -> Tensor:
@@ -115,18 +118,12 @@ LAWS = (
 )
 
 
-def broken_law(loss: Loss, **exceptions: bool) -> str:
-    """Return the first line of the law that a loss breaks; "" for a sound one."""
-    try:
-        check_loss(loss, **exceptions)
-    except AssertionError as error:
-        return str(error).splitlines()[0]
-    return ""
+find_broken_loss_law = partial(find_broken_law, check_loss)
 
 
 @pytest.mark.parametrize("cross_rank", [True, False])
 def test_a_sound_loss_breaks_no_law(cross_rank: bool) -> None:
-    assert broken_law(_Off(cross_rank=cross_rank)) == ""
+    assert find_broken_loss_law(_Off(cross_rank=cross_rank)) == ""
 
 
 def test_every_law_has_a_loss_that_breaks_it() -> None:
@@ -136,10 +133,10 @@ def test_every_law_has_a_loss_that_breaks_it() -> None:
 @pytest.mark.parametrize("fault", FAULTS)
 def test_a_broken_law_is_named(fault: str) -> None:
     law = next(law for law in LAWS if fault.startswith(law))
-    assert broken_law(_Off(fault=fault)).startswith(f"{law}: ")
+    assert find_broken_loss_law(_Off(fault=fault)).startswith(f"{law}: ")
 
 
 def test_a_loss_may_be_declared_to_differ() -> None:
-    assert broken_law(_Off(fault="lengths"), lengths=False) == ""
-    assert re.match(r"finite: .* one row", broken_law(_Off(fault="one row")))
-    assert broken_law(_Off(fault="one row"), one_row=False) == ""
+    assert find_broken_loss_law(_Off(fault="lengths"), lengths=False) == ""
+    assert re.match(r"finite: .* one row", find_broken_loss_law(_Off(fault="one row")))
+    assert find_broken_loss_law(_Off(fault="one row"), one_row=False) == ""

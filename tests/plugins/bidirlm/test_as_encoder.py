@@ -40,7 +40,7 @@ def edit(folder: Path, name: str, **changes: Any) -> None:
     path.write_text(json.dumps({key: value for key, value in new.items() if value is not None}))
 
 
-def refused(folder: Path, fix: str, root: Path, **options: Any) -> None:
+def assert_refused(folder: Path, fix: str, root: Path, **options: Any) -> None:
     """The mask token is refused by the check and by the run, before anything is written."""
     ((where, message),) = problems(folder, **options)
     assert where == "mask_token"
@@ -90,8 +90,8 @@ def test_the_tokenizer_carries_an_existing_mask_token(
 
 
 def test_a_mask_token_that_is_not_there_is_refused(causal: Path, tmp_path: Path) -> None:
-    refused(causal, "has no token '<mask>'", tmp_path / "a", mask_token="<mask>")
-    refused(causal, "has no token with the id 5000", tmp_path / "b", mask_token=5000)
+    assert_refused(causal, "has no token '<mask>'", tmp_path / "a", mask_token="<mask>")
+    assert_refused(causal, "has no token with the id 5000", tmp_path / "b", mask_token=5000)
 
 
 def test_a_mask_token_outside_the_vocabulary_is_refused(tmp_path: Path) -> None:
@@ -100,8 +100,8 @@ def test_a_mask_token_outside_the_vocabulary_is_refused(tmp_path: Path) -> None:
     edit(source, "tokenizer_config.json", mask_token="<mask>")
     rows = json.loads((source / "config.json").read_text())["vocab_size"]
     assert AutoTokenizer.from_pretrained(source).mask_token_id == rows
-    refused(source, f"embeddings of {rows} tokens only", tmp_path / "a")
-    refused(source, f"embeddings of {rows} tokens only", tmp_path / "b", mask_token=rows)
+    assert_refused(source, f"embeddings of {rows} tokens only", tmp_path / "a")
+    assert_refused(source, f"embeddings of {rows} tokens only", tmp_path / "b", mask_token=rows)
     assert encoder(source, tmp_path / "c", mask_token=MASK)[1]["mask_id"] == MASK
 
 

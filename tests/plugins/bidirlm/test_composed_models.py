@@ -65,7 +65,7 @@ def trunk_of(folder: Path) -> dict[str, Tensor]:
     return {n.removeprefix(prefix): t for n, t in found.items() if n.startswith(prefix)}
 
 
-def same(first: Tensor, second: Tensor) -> None:
+def assert_same(first: Tensor, second: Tensor) -> None:
     assert first.shape == second.shape
     assert (first - second).abs().max() <= EXACT * second.abs().max()
 
@@ -81,7 +81,7 @@ def test_text_goes_the_way_of_the_bidirectional_trunk(name: str, made: dict[str,
     assert trunk.config.is_causal is False
     ids = torch.randint(0, 256, (2, 12), generator=torch.manual_seed(0))
     mask = torch.ones_like(ids)
-    same(
+    assert_same(
         model(input_ids=ids, attention_mask=mask).last_hidden_state,
         trunk(input_ids=ids, attention_mask=mask).last_hidden_state,
     )
@@ -127,17 +127,19 @@ def test_features_of_images_are_the_vision_models(name: str, made: dict[str, Pat
     found, expected = (
         opened(made[which]).get_image_features(*pictures()) for which in (name, "vision")
     )
-    same(torch.cat(tuple(found.pooler_output)), torch.cat(tuple(expected.pooler_output)))
+    assert_same(torch.cat(tuple(found.pooler_output)), torch.cat(tuple(expected.pooler_output)))
     assert len(found.deepstack_features) == len(expected.deepstack_features) == 2
     for mine, theirs in zip(found.deepstack_features, expected.deepstack_features, strict=True):
-        same(*(torch.cat(tuple(one)) if isinstance(one, tuple) else one for one in (mine, theirs)))
+        assert_same(
+            *(torch.cat(tuple(one)) if isinstance(one, tuple) else one for one in (mine, theirs))
+        )
 
 
 @torch.no_grad()
 def test_features_of_sound_are_the_speech_models(made: dict[str, Path]) -> None:
     expected = opened(made["audio"]).get_audio_features(*clips()).pooler_output
-    same(opened(made["both"]).get_audio_features(*clips()).last_hidden_state, expected)
-    same(opened(made["heard"]).get_audio_features(*clips()).pooler_output, expected)
+    assert_same(opened(made["both"]).get_audio_features(*clips()).last_hidden_state, expected)
+    assert_same(opened(made["heard"]).get_audio_features(*clips()).pooler_output, expected)
 
 
 def bidirectional(folder: Path, trunk: Path) -> Any:
@@ -166,7 +168,7 @@ def test_images_among_text_go_the_way_of_the_bidirectional_vision_model(
     theirs = bidirectional(made["vision"], made["merged"])
     expected = theirs(**inputs, mm_token_type_ids=kinds).last_hidden_state
     own = {"mm_token_type_ids": kinds} if name == "seen" else {}
-    same(opened(made[name])(**inputs, **own).last_hidden_state, expected)
+    assert_same(opened(made[name])(**inputs, **own).last_hidden_state, expected)
 
 
 @pytest.mark.parametrize("name", ["both", "heard"])
@@ -185,7 +187,7 @@ def test_sound_among_text_goes_the_way_of_the_bidirectional_speech_model(
     theirs = bidirectional(made["audio"], made["merged"])
     expected = theirs(**inputs, input_features_mask=mask).last_hidden_state
     own = "feature_attention_mask" if name == "both" else "input_features_mask"
-    same(opened(made[name])(**inputs, **{own: mask}).last_hidden_state, expected)
+    assert_same(opened(made[name])(**inputs, **{own: mask}).last_hidden_state, expected)
 
 
 @pytest.mark.parametrize("name", ["both", "seen", "heard"])
@@ -204,7 +206,9 @@ def test_saved_and_loaded_again_it_is_the_same(
     assert again.config.text_config.is_causal is False
     ids = torch.arange(8)[None]
     inputs = {"input_ids": ids, "attention_mask": torch.ones_like(ids)}
-    same(again.double()(**inputs).last_hidden_state, model.double()(**inputs).last_hidden_state)
+    assert_same(
+        again.double()(**inputs).last_hidden_state, model.double()(**inputs).last_hidden_state
+    )
 
 
 def test_sentence_transformers_opens_it_for_text_and_sound(

@@ -5,6 +5,8 @@ from emberge import DatasetInfo, PerDataset, Pool, TaskKind
 from emberge.testing import check_sampler
 from emberge_boom.samplers.bagging import Bagging
 
+from tests.support.laws import find_broken_law
+
 
 def _bag(bagging: Bagging, size: int, seed: int = 0, name: str = "d") -> list[int]:
     info = DatasetInfo(name, "retrieval", size)
@@ -66,6 +68,6 @@ def test_a_bag_of_a_selection_stays_inside_it() -> None:
     assert set(map(int, Bagging(ratio=0.5).select({info: odd}, 0)[info])) < set(odd)
 
 
-def test_laws() -> None:
-    check_sampler(Bagging(ratio=0.6))
-    check_sampler(Bagging(ratio=0.3, part="rest"))
+@pytest.mark.parametrize("bagging", [Bagging(ratio=0.6), Bagging(ratio=0.3, part="rest")], ids=str)
+def test_bags_keep_the_laws_of_samplers(bagging: Bagging) -> None:
+    assert find_broken_law(check_sampler, bagging) == ""

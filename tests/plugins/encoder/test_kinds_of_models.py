@@ -373,7 +373,7 @@ def stock_gradients(
     }
 
 
-def require_equal(
+def assert_equal_gradients(
     ours: tuple[float, dict[str, Tensor]], theirs: tuple[float, dict[str, Tensor]]
 ) -> None:
     assert ours[0] == pytest.approx(theirs[0], rel=1e-5)
@@ -388,7 +388,7 @@ def test_losses_of_token_vectors_are_the_librarys(folders: Mapping[str, Path]) -
     from sentence_transformers.multi_vector_encoder import losses as stock
 
     model = MultiVectorEncoder(str(folders["colbert"]), device="cpu", local_files_only=True)
-    require_equal(
+    assert_equal_gradients(
         gradients(MultiVector(), folders["colbert"], InfoNCE(temperature=1)),
         stock_gradients(model, stock.MultiVectorMultipleNegativesRankingLoss),
     )
@@ -414,7 +414,7 @@ def test_losses_of_sparse_vectors_are_the_librarys(
         )
 
     ours = gradients(Splade(), tmp_path / "m", Both())
-    require_equal(ours, stock_gradients(model, splade))
+    assert_equal_gradients(ours, stock_gradients(model, splade))
 
 
 def test_losses_of_pairs_are_the_librarys(folders: Mapping[str, Path]) -> None:
@@ -427,7 +427,7 @@ def test_losses_of_pairs_are_the_librarys(folders: Mapping[str, Path]) -> None:
     value.backward()
     expected = {n: p.grad for n, p in model.named_parameters() if p.grad is not None}
     ours = gradients(CrossEncoder(), folders["reranker"], BinaryCrossEntropy())
-    require_equal(ours, (float(value.detach()), expected))
+    assert_equal_gradients(ours, (float(value.detach()), expected))
 
 
 @pytest.mark.parametrize(

@@ -22,7 +22,7 @@ from tests.support.losses import Through, as_columns, random_batch
 Peer = Callable[[list[Tensor]], Tensor]
 
 
-def _agree(loss: Loss, batch: Embeddings, peer: Peer) -> None:
+def assert_agreement(loss: Loss, batch: Embeddings, peer: Peer) -> None:
     """Equal values to 1e-6 and equal gradients of every embedding."""
     ours = [column.clone().requires_grad_() for column in as_columns(batch)]
     theirs = [column.clone().requires_grad_() for column in as_columns(batch)]
@@ -107,14 +107,14 @@ AGREED: Mapping[str, Callable[[], tuple[Loss, Embeddings, Peer]]] = {
 
 @pytest.mark.parametrize("name", AGREED)
 def test_a_loss_is_the_peer_s(name: str) -> None:
-    _agree(*AGREED[name]())
+    assert_agreement(*AGREED[name]())
 
 
 def test_blocks_of_a_large_batch_are_the_peer_s_one_table(monkeypatch: pytest.MonkeyPatch) -> None:
     import emberge.numerics.score_tables as vectors
 
     monkeypatch.setattr(vectors, "CELLS", 100)  # blocks of two or three rows
-    _agree(*_ranking(2))
+    assert_agreement(*_ranking(2))
 
 
 def test_margin_mse_weighs_rows_alike_and_the_peer_pairs() -> None:
