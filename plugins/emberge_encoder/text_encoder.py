@@ -4,21 +4,18 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from emberge import Backbone, CheckpointError, Count, Encoder, EncoderFacts, TextLength
+from emberge import CheckpointError, Encoder, EncoderFacts
 from emberge.contracts import PredictionFacts
 from emberge.model_folder import (
     Checkpoint,
-    ModuleFolder,
-    TextLimit,
     TrunkConfig,
     read_object,
     read_settings,
 )
-from emberge.wording import join_some
 
 from emberge_encoder.accepted_folders import (
     CrossEncoderFacts,
@@ -36,12 +33,10 @@ from emberge_encoder.attention_config import (
     switch_attention,
 )
 from emberge_encoder.layout import Layout
+from emberge_encoder.layout_options import LayoutOptions, refuse_blind_pooling
 from emberge_encoder.lora import Lora
 from emberge_encoder.tokenizer import load_tokenizer, read_chat_format
 
-Pooling = Literal["mean", "cls", "last", "weighted_mean"]
-# Kinds of pooling over tokens that know little of the text where attention is causal.
-_BLIND = frozenset({"mean", "cls", "max", "mean_sqrt_len"})
 # Problems of attention by whether a loss over tokens is causal.
 _OTHER_ATTENTION = {
     False: (
@@ -62,7 +57,7 @@ _LORA_HAS_NO_HEAD = "lora trains no head that predicts tokens; leave it out for 
 
 
 @dataclass(frozen=True, kw_only=True)
-class TextEncoder(Backbone):
+class TextEncoder(LayoutOptions):
     """A transformers model with pooling, as SentenceTransformers understands it.
 
     A folder with modules.json is used as that file says; an option given here overrides it. A bare
@@ -113,12 +108,6 @@ class TextEncoder(Backbone):
             backbone: {text_encoder: {pooling: mean, max_length: 256, lora: {rank: 16}}}
     """
 
-    pooling: Pooling | None = None
-    normalize: bool | None = None
-    prompts: dict[str, str] = field(default_factory=dict)
-    include_prompt: bool | None = None
-    dense: Count | None = None
-    max_length: TextLength | None = None
     attention: Attention = "as is"
     dtype: Literal["float32", "bfloat16", "float16"] | None = None
     lora: Lora | None = None
@@ -310,17 +299,7 @@ class TextEncoder(Backbone):
         except CheckpointError as error:
             raise CheckpointError(f"{path}: {error}") from error
         self._require_own_layout(layout)
-        layout = self._set_pooling(layout, config)
-        limit = TextLimit.read(layout.trunk_folder)
-        limit.require(self.max_length)
-        return (
-            dataclasses.replace(
-                layout,
-                max_length=self.max_length or limit.longest,
-                prompts={**layout.prompts, **self.prompts},
-            ),
-            config,
-        )
+        return self.change_layout(layout, config), config
 
     def _refuse_cross_encoder(self, checkpoint: Path) -> None:
         """Refuse a cross-encoder, except a bare one for which the options name the pooling."""
@@ -350,65 +329,6 @@ class TextEncoder(Backbone):
                 "set lora: {fold: true} to save a whole model"
             )
 
-    def _set_pooling(self, layout: Layout, config: Mapping[str, Any]) -> Layout:
-        """Return the layout with pooling as in the options.
-
-        Raises:
-            CheckpointError: if the pooling is unknown or does not fit the attention.
-        """
-        causal = is_causal(config)
-        pooling = self.pooling or (layout.pooling[0] if layout.pooling else None)
-        if layout.bare and pooling is None:
-            if not causal:
-                raise CheckpointError(
-                    f"{layout.folder}: has no modules.json to say how it pools; "
-                    "name it: backbone: {text_encoder: {pooling: mean}} (or cls, last)"
-                )
-            pooling = "last"
-        kinds = [m.kind for m in layout.modules]
-        if layout.bare:
-            layout = dataclasses.replace(layout, modules=(ModuleFolder("Pooling", "1_Pooling"),))
-        elif "Pooling" not in kinds:
-            raise CheckpointError(
-                f"{layout.folder}/modules.json: has no Pooling module, so no embedding of a text"
-            )
-        if self.pooling or layout.bare:
-            layout = dataclasses.replace(layout, pooling=(str(pooling),))
-        if causal and read_declared_attention(config) == "as is":
-            _refuse_blind_pooling(layout, config)
-        return self._set_normalization(self._add_dense(self._set_prompt_pooling(layout)))
-
-    def _set_prompt_pooling(self, layout: Layout) -> Layout:
-        """Return the layout with prompts included in or excluded from pooling, as in the options."""
-        if self.include_prompt is None:
-            return layout
-        return dataclasses.replace(layout, include_prompt=self.include_prompt)
-
-    def _add_dense(self, layout: Layout) -> Layout:
-        """Return the layout with a Dense before its Normalize, unless its last Dense has the size."""
-        sizes = [
-            read_object(layout.folder / module.path / "config.json").get("out_features")
-            for module in layout.modules
-            if module.kind == "Dense"
-        ]
-        if self.dense is None or sizes[-1:] == [self.dense]:
-            return layout
-        before = [module for module in layout.modules if module.kind != "Normalize"]
-        after = [module for module in layout.modules if module.kind == "Normalize"]
-        dense = ModuleFolder("Dense", f"{len(layout.modules) + 1}_Dense")
-        return dataclasses.replace(layout, modules=(*before, dense, *after))
-
-    def _set_normalization(self, layout: Layout) -> Layout:
-        """Return the layout with or without a Normalize module, as in the options."""
-        has_normalize = any(m.kind == "Normalize" for m in layout.modules)
-        normalized = self.normalize if self.normalize is not None else has_normalize or layout.bare
-        if normalized == has_normalize:
-            return layout
-        modules = tuple(m for m in layout.modules if m.kind != "Normalize")
-        if normalized:
-            modules += (ModuleFolder("Normalize", f"{len(modules) + 1}_Normalize"),)
-        return dataclasses.replace(layout, modules=modules)
-
     def _require_attention(self, layout: Layout, config: Mapping[str, Any], trunk: Any) -> None:
         """Refuse a model that does not attend as the option, config.json or its pooling requires."""
         from emberge_encoder.blocks import reads_later_tokens
@@ -417,7 +337,7 @@ class TextEncoder(Backbone):
         attention = read_declared_attention(config) if self.attention == "as is" else self.attention
         if attention == "as is":
             if not later:
-                _refuse_blind_pooling(layout, config)
+                refuse_blind_pooling(layout, config)
         elif later != (attention == "bidirectional"):
             fix = (
                 "take is_causal and use_bidirectional_attention out of its config.json"
@@ -470,21 +390,6 @@ def _check_routers(layout: Layout, config: Mapping[str, Any]) -> tuple[str, ...]
         f"{layout.trunk_folder / 'config.json'}: the model has routers with {experts} experts each, and "
         "trained without a balance they soon use few of them; write backbone: {routed: {inner: "
         "{text_encoder: …}}}, with balance: 0 beside inner to do without",
-    )
-
-
-def _refuse_blind_pooling(layout: Layout, config: Mapping[str, Any]) -> None:
-    """Refuse pooling modes that would see little of a text under causal attention."""
-    if not layout.pooling or not set(layout.pooling) <= _BLIND:
-        return
-    try:
-        switch_attention(config, "bidirectional")
-        fix = "attention: bidirectional, or pooling: last"
-    except CheckpointError:
-        fix = "pooling: last"
-    raise CheckpointError(
-        f"{layout.folder}: its attention is causal, so {join_some(layout.pooling)} pooling sees little; set "
-        f"{fix} (or attention: causal, if you mean it)"
     )
 
 
