@@ -155,7 +155,9 @@ TRIED = [*((kind, "all") for kind in ENCODERS), *(("plain", name) for name in [*
 
 
 @pytest.mark.parametrize(("kind", "losses"), TRIED)
-def test_cached_is_plain(bert: Path, tmp_path: Path, kind: str, losses: str) -> None:
+def test_gradients_through_the_cache_are_those_of_one_pass(
+    bert: Path, tmp_path: Path, kind: str, losses: str
+) -> None:
     case = Case(bert, tmp_path, kind, LOSSES[losses])
     loss, plain, kept = case.gradients(10**6, None)
     assert kept > 400
@@ -184,7 +186,7 @@ def test_the_balance_is_that_of_the_whole_batch(bert: Path, tmp_path: Path) -> N
 
 
 @pytest.mark.slow
-def test_all_of_it_on_two_ranks(bert: Path, tmp_path: Path) -> None:
+def test_two_ranks_learn_what_one_does_with_every_option(bert: Path, tmp_path: Path) -> None:
     """Matryoshka, layers, a local loss, a balance, a cache that keeps some chunks: split weights or not."""
     losses = (*LOSSES["all"][:2], CoSENT(unscored=True, weight=0.2, cross_rank=True))
     options: dict[str, Any] = {

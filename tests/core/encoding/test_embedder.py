@@ -108,7 +108,9 @@ def test_cached_gradients_are_the_plain_ones_to_the_bit(
     assert all(torch.equal(cached[1][name], plain[1][name]) for name in plain[1])
 
 
-def test_what_is_kept_follows_the_memory(shaky: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_fewer_chunks_run_twice_the_more_memory_is_free(
+    shaky: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     encoder = _load(shaky)
     runs = {"n": 0}
     forward = type(encoder).__call__

@@ -17,7 +17,7 @@ def _bag(bagging: Bagging, size: int, seed: int = 0, name: str = "d") -> list[in
     ("size", "counts"),
     [(1000, [200, 400, 600, 800, 1000]), (7, [1, 3, 4, 6, 7]), (3, [1, 1, 2, 2, 3])],
 )
-def test_worked_sizes(size: int, counts: list[int]) -> None:
+def test_bags_have_the_sizes_worked_by_hand(size: int, counts: list[int]) -> None:
     ratios = (0.2, 0.4, 0.6, 0.8, 1.0)
     assert [len(_bag(Bagging(ratio=r), size)) for r in ratios] == counts
 

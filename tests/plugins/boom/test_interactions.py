@@ -35,7 +35,9 @@ def test_worked_distances_as_the_paper_prints_them() -> None:
         (1.0, {NAMES}),
     ],
 )
-def test_worked_clusters_by_average_linkage(threshold: float, clusters: set[Any]) -> None:
+def test_clusters_are_those_of_average_linkage_by_hand(
+    threshold: float, clusters: set[Any]
+) -> None:
     study = worked()
     assert study.heights == pytest.approx([0.04, 0.05, 0.423333], abs=1e-6)
     assert set(study.clusters(threshold=threshold)) == clusters

@@ -44,12 +44,12 @@ def test_infonce_with_several_positives(temperature: float, expected: float) -> 
 # ── T-B2 to T-B6: similarity ────────────────────────────────────────────────────────────────────
 
 
-def test_pearson() -> None:
+def test_pearson_has_the_value_worked_by_hand() -> None:
     assert of(Pearson(), Y4) == pytest.approx(0.263540306, abs=1e-9)
 
 
 @pytest.mark.parametrize(("temperature", "expected"), [(0.05, 0.018160673), (1.0, 0.025798503)])
-def test_rank_kl(temperature: float, expected: float) -> None:
+def test_rank_kl_has_the_value_worked_by_hand(temperature: float, expected: float) -> None:
     assert of(RankKL(temperature=temperature), Y4) == pytest.approx(expected / 4, abs=1e-9)
 
 
@@ -61,7 +61,9 @@ def test_rank_kl(temperature: float, expected: float) -> None:
         (Y3, 1.0, [1.231837567, 0.825939420]),
     ],
 )
-def test_pro(example: Any, temperature: float, terms: Sequence[float]) -> None:
+def test_pro_has_the_value_worked_by_hand(
+    example: Any, temperature: float, terms: Sequence[float]
+) -> None:
     """The pair with the lowest score has none below it and no term; a tie with weight 0 would add to one."""
     mean = of(PRO(temperature=temperature), example)
     assert mean == pytest.approx(sum(terms) / len(terms), abs=2e-9)
@@ -83,7 +85,9 @@ def matches(*, layer: float | None) -> Embeddings:
 
 @pytest.mark.parametrize(("temperature", "expected"), [(1.0, 0.820015652), (0.02, 8.478261e-05)])
 @pytest.mark.parametrize("layer", [0.5, None])
-def test_mid_nce(layer: float | None, temperature: float, expected: float) -> None:
+def test_mid_nce_has_the_value_worked_by_hand(
+    layer: float | None, temperature: float, expected: float
+) -> None:
     loss = MidNCE(loss=(InfoNCE(temperature=temperature),), layer=layer)
     assert float(loss(matches(layer=layer))) == pytest.approx(expected, rel=1e-7)
 
@@ -98,7 +102,7 @@ def test_mid_nce(layer: float | None, temperature: float, expected: float) -> No
         (PRO(temperature=1), [-0.354122, -0.083739, 0.381056]),
     ],
 )
-def test_gradients_of_baselines(loss: Loss, expected: list[float]) -> None:
+def test_baselines_have_the_gradients_worked_by_hand(loss: Loss, expected: list[float]) -> None:
     cosines = torch.tensor([0.5, 0.5, 0.9999999], dtype=torch.float64, requires_grad=True)
     loss(scored_pairs(cosines, Y3[1])).backward()
     assert cosines.grad is not None

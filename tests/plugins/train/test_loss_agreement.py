@@ -106,11 +106,13 @@ AGREED: Mapping[str, Callable[[], tuple[Loss, Embeddings, Peer]]] = {
 
 
 @pytest.mark.parametrize("name", AGREED)
-def test_a_loss_is_the_peer_s(name: str) -> None:
+def test_a_loss_is_that_of_sentence_transformers(name: str) -> None:
     assert_agreement(*AGREED[name]())
 
 
-def test_blocks_of_a_large_batch_are_the_peer_s_one_table(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_blocks_of_a_large_batch_are_the_one_table_of_sentence_transformers(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     import emberge.numerics.score_tables as vectors
 
     monkeypatch.setattr(vectors, "CELLS", 100)  # blocks of two or three rows

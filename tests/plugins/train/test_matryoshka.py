@@ -36,7 +36,7 @@ Q = torch.tensor([3.0, 4, 0, 12], dtype=torch.float64)
 D = torch.tensor([4.0, 3, 12, 0], dtype=torch.float64)
 
 
-def test_worked_numbers() -> None:
+def test_matryoshka_has_the_values_worked_by_hand() -> None:
     at = {size: float(Matryoshka(loss=(_Cosine(),), dims=(size,))(_pair(Q, D))) for size in (2, 4)}
     assert at == {2: pytest.approx(0.96, abs=1e-9), 4: pytest.approx(0.142011834, abs=1e-9)}
     both = Matryoshka(loss=(_Cosine(),), dims=(4, 2))(_pair(Q, D))

@@ -113,7 +113,7 @@ def test_tasks_come_one_after_another_shuffled_inside() -> None:
     assert len(runs(batches)) > 12  # inside a task the datasets take turns by chance
 
 
-def test_two_stages() -> None:
+def test_the_first_stage_is_retrieval_and_the_second_has_every_task() -> None:
     sampler = TwoStage(batch_size=size(4))
     batches = list(sampler.batches(MANY, 0))
     first = [b for b in batches if b.stage == 1]

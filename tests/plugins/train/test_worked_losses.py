@@ -143,7 +143,7 @@ WORKED: Mapping[str, tuple[Loss, Embeddings, float]] = {
 
 
 @pytest.mark.parametrize("name", WORKED)
-def test_worked_numbers(name: str) -> None:
+def test_losses_have_the_values_worked_by_hand(name: str) -> None:
     loss, batch, expected = WORKED[name]
     assert float(loss(batch)) == pytest.approx(expected, rel=1e-7, abs=1e-12)
 
@@ -164,7 +164,9 @@ class _Terms(InfoNCE):
         (0.05, True, [6.160771e-05, 0.088940792]),
     ],
 )
-def test_boom_worked_terms(temperature: float, in_batch: bool, expected: list[float]) -> None:
+def test_terms_are_those_worked_by_hand_from_booms_equation(
+    temperature: float, in_batch: bool, expected: list[float]
+) -> None:
     terms = _Terms(temperature=temperature)(GROUPS[in_batch])
     assert terms[:, 0].tolist() == pytest.approx(expected, rel=2e-7)
 
@@ -197,7 +199,7 @@ def test_equal_texts_leave_the_denominator() -> None:
     assert not torch.equal(_pull(plain, batch), _pull(plain, other))
 
 
-def test_filling_has_no_text() -> None:
+def test_the_text_of_a_padded_place_does_not_matter() -> None:
     batch = example_embeddings(4, positives=2, negatives=0)  # row 0 has one positive only
     twins = batch.text_id.clone()
     twins[0, 2] = twins[2, 1]  # an id that stands in a place that is filling means nothing

@@ -65,7 +65,7 @@ def test_an_optimizer_that_is_restored_goes_on_as_if_it_had_not_stopped() -> Non
         ("warmup_stable_decay", [0.5, 1.0, 1.0, 1.0, 1.0]),
     ],
 )
-def test_schedules(schedule: Any, values: list[float]) -> None:
+def test_the_learning_rate_follows_its_schedule(schedule: Any, values: list[float]) -> None:
     found = [compute_learning_rate_factor(step, 10, 2, schedule) for step in (0, 1, 2, 6, 9)]
     assert found == pytest.approx(values)
 
