@@ -155,7 +155,7 @@ TRIED = [*((kind, "all") for kind in ENCODERS), *(("plain", name) for name in [*
 
 
 @pytest.mark.parametrize(("kind", "losses"), TRIED)
-def test_gradients_through_the_cache_are_those_of_one_pass(
+def test_gradients_of_the_cache_are_those_of_one_pass(
     bert: Path, tmp_path: Path, kind: str, losses: str
 ) -> None:
     case = Case(bert, tmp_path, kind, LOSSES[losses])

@@ -44,12 +44,12 @@ def test_infonce_with_several_positives(temperature: float, expected: float) -> 
 # ── T-B2 to T-B6: similarity ────────────────────────────────────────────────────────────────────
 
 
-def test_pearson_has_the_value_worked_by_hand() -> None:
+def test_pearson_has_its_worked_value() -> None:
     assert of(Pearson(), Y4) == pytest.approx(0.263540306, abs=1e-9)
 
 
 @pytest.mark.parametrize(("temperature", "expected"), [(0.05, 0.018160673), (1.0, 0.025798503)])
-def test_rank_kl_has_the_value_worked_by_hand(temperature: float, expected: float) -> None:
+def test_rank_kl_has_its_worked_value(temperature: float, expected: float) -> None:
     assert of(RankKL(temperature=temperature), Y4) == pytest.approx(expected / 4, abs=1e-9)
 
 
@@ -61,9 +61,7 @@ def test_rank_kl_has_the_value_worked_by_hand(temperature: float, expected: floa
         (Y3, 1.0, [1.231837567, 0.825939420]),
     ],
 )
-def test_pro_has_the_value_worked_by_hand(
-    example: Any, temperature: float, terms: Sequence[float]
-) -> None:
+def test_pro_has_its_worked_value(example: Any, temperature: float, terms: Sequence[float]) -> None:
     """The pair with the lowest score has none below it and no term; a tie with weight 0 would add to one."""
     mean = of(PRO(temperature=temperature), example)
     assert mean == pytest.approx(sum(terms) / len(terms), abs=2e-9)
@@ -85,7 +83,7 @@ def matches(*, layer: float | None) -> Embeddings:
 
 @pytest.mark.parametrize(("temperature", "expected"), [(1.0, 0.820015652), (0.02, 8.478261e-05)])
 @pytest.mark.parametrize("layer", [0.5, None])
-def test_mid_nce_has_the_value_worked_by_hand(
+def test_mid_nce_has_its_worked_value(
     layer: float | None, temperature: float, expected: float
 ) -> None:
     loss = MidNCE(loss=(InfoNCE(temperature=temperature),), layer=layer)

@@ -110,7 +110,7 @@ def test_a_loss_is_that_of_sentence_transformers(name: str) -> None:
     assert_agreement(*AGREED[name]())
 
 
-def test_blocks_of_a_large_batch_are_the_one_table_of_sentence_transformers(
+def test_blocks_of_a_large_batch_change_no_loss(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     import emberge.numerics.score_tables as vectors

@@ -164,7 +164,7 @@ class _Terms(InfoNCE):
         (0.05, True, [6.160771e-05, 0.088940792]),
     ],
 )
-def test_terms_are_those_worked_by_hand_from_booms_equation(
+def test_terms_of_booms_equation_are_worked(
     temperature: float, in_batch: bool, expected: list[float]
 ) -> None:
     terms = _Terms(temperature=temperature)(GROUPS[in_batch])
