@@ -43,12 +43,12 @@ class Batches:
     def __len__(self) -> int:
         raise NotImplementedError
 
-    def __getitem__(self, place: int) -> Batch:
-        """Return batch `place`, counted from 0, with at least one row."""
+    def __getitem__(self, number: int) -> Batch:
+        """Return batch `number`, counted from 0, with at least one row."""
         raise NotImplementedError
 
     def __iter__(self) -> Iterator[Batch]:
-        return (self[place] for place in range(len(self)))
+        return (self[number] for number in range(len(self)))
 
     def kinds(self) -> frozenset[tuple[str, Negatives]]:
         """Return the pairs (dataset, rule for negatives) that occur, by default by reading all batches."""

@@ -119,7 +119,7 @@ class PassResult:
 
     def __add__(self, other: PassResult) -> PassResult:
         """Return the sum of two passes of a rank."""
-        counts = [one.counts for one in (self, other) if one.counts is not None]
+        counts = [result.counts for result in (self, other) if result.counts is not None]
         return PassResult(
             self.loss + other.loss,
             self.tokens + other.tokens,
@@ -227,13 +227,15 @@ class ChunkRunner:
         """Run the `with` block under the plan's autocast and, if `seeded`, with torch seeded from `key`."""
         # Seeding before every chunk instead of keeping generator states: both passes, and a run that was
         # killed and continued, draw the same numbers.
-        kind = self.features.device.type
-        if seeded and kind == "cpu":
+        device_type = self.features.device.type
+        if seeded and device_type == "cpu":
             # Not by torch.manual_seed, which formats the stack for each accelerator that there might be.
             torch.default_generator.manual_seed(stable_seed(self.seed, *key))
         elif seeded:
             torch.manual_seed(stable_seed(self.seed, *key))
-        with torch.autocast(kind, dtype=self.plan.autocast, enabled=self.plan.autocast is not None):
+        with torch.autocast(
+            device_type, dtype=self.plan.autocast, enabled=self.plan.autocast is not None
+        ):
             yield
 
 

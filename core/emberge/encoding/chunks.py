@@ -17,7 +17,7 @@ from torch import Tensor
 
 from emberge.contracts import Encoder
 
-# A chunk costs about as much beside its tokens as the budget divided by this, in tokens.
+# A chunk costs, in addition to its tokens, about as much as the budget divided by this, in tokens.
 OVERHEAD_SHARE = 32
 # Beyond this many texts lengths are so close that the best cuts are no better than full chunks.
 TEXTS_WEIGHED = 4096
@@ -42,22 +42,22 @@ def cut_chunks(lengths: Sequence[int] | NDArray[np.int64], budget: int) -> list[
     return [order[a:b] for a, b in pairwise([*starts, len(order)])]
 
 
-def _find_full_starts(falling: NDArray[np.int64], budget: int) -> list[int]:
+def _find_full_starts(descending_lengths: NDArray[np.int64], budget: int) -> list[int]:
     starts, start = [], 0
-    while start < len(falling):
+    while start < len(descending_lengths):
         starts.append(start)
-        start += max(1, budget // int(falling[start]))
+        start += max(1, budget // int(descending_lengths[start]))
     return starts
 
 
-def _find_best_starts(falling: NDArray[np.int64], budget: int) -> list[int]:
+def _find_best_starts(descending_lengths: NDArray[np.int64], budget: int) -> list[int]:
     """Return the starts of the cheapest chunks, by dynamic programming over prefixes."""
-    count, overhead = len(falling), budget // OVERHEAD_SHARE
+    count, overhead = len(descending_lengths), budget // OVERHEAD_SHARE
     cost = np.full(count + 1, np.iinfo(np.int64).max // 2, np.int64)
     cost[0] = 0
     best_start = np.zeros(count + 1, np.int64)
     for start in range(count):
-        longest = int(falling[start])
+        longest = int(descending_lengths[start])
         rows = np.arange(1, min(count - start, max(1, budget // longest)) + 1)
         cost_from_start = cost[start] + overhead + longest * rows
         ends = slice(start + 1, start + 1 + len(rows))
@@ -77,9 +77,9 @@ def cut_equal_chunks(lengths: Sequence[int], budget: int) -> list[NDArray[np.int
     for index, length in enumerate(lengths):
         rows_by_length.setdefault(length, []).append(index)
     pieces = []
-    for length, places in sorted(rows_by_length.items(), reverse=True):
-        rows = max(1, budget // max(1, length))
-        pieces += [places[start : start + rows] for start in range(0, len(places), rows)]
+    for length, rows in sorted(rows_by_length.items(), reverse=True):
+        size = max(1, budget // max(1, length))
+        pieces += [rows[start : start + size] for start in range(0, len(rows), size)]
     return [np.asarray(piece, np.int64) for piece in pieces]
 
 
@@ -94,7 +94,7 @@ Features = Mapping[str, Tensor]
 def to_device(tensor: Tensor, device: torch.device) -> Tensor:
     """Return the tensor on the device; a copy to a GPU is asynchronous."""
     if device.type == "cuda" and tensor.device.type == "cpu":
-        # A copy from ordinary memory would wait until the GPU has done all that it was given.
+        # A copy from ordinary memory would wait for all work that the GPU has.
         return tensor.pin_memory().to(device, non_blocking=True)
     return tensor.to(device)
 

@@ -33,8 +33,7 @@ def embed_features(
     autocast: torch.dtype | None = None,
 ) -> Embedded:
     """Embed features on the encoder's device, and return the output."""
-    kind = find_device(encoder).type
-    with torch.autocast(kind, dtype=autocast, enabled=autocast is not None):
+    with torch.autocast(find_device(encoder).type, dtype=autocast, enabled=autocast is not None):
         return encoder(features, layers)
 
 

@@ -38,7 +38,7 @@ def pack_rows(lengths: Sequence[int] | NDArray[np.int64], length: int) -> list[N
 
 def find_packing_problem(encoder: TokenPredictor) -> str:
     """Return the difference between a few texts' states if packed and if single, in words; "" if none."""
-    kind = type(getattr(encoder.module, "trunk", encoder.module)).__name__
+    model_name = type(getattr(encoder.module, "trunk", encoder.module)).__name__
     training = encoder.module.training
     encoder.module.eval()
     try:
@@ -46,13 +46,13 @@ def find_packing_problem(encoder: TokenPredictor) -> str:
     # What a model does that takes no positions, or other shapes than it expects.
     except (TypeError, ValueError, RuntimeError, IndexError) as error:
         line = (str(error).strip().splitlines() or [repr(error)])[0]
-        return f"{kind} cannot compute packed texts: {line}; take packing out"
+        return f"{model_name} cannot compute packed texts: {line}; take packing out"
     finally:
         encoder.module.train(training)
     if distance <= 1:
         return ""
     return (
-        f"{kind} computes texts of a packed row otherwise than single ones, as if they saw each other; "
+        f"{model_name} computes texts of a packed row otherwise than single ones, as if they saw each other; "
         "take packing out"
     )
 

@@ -58,7 +58,7 @@ class Ragged:
         ids_by_text = [np.asarray(t.ids, dtype=np.int32) for t in texts]
         ids = np.concatenate(ids_by_text) if ids_by_text else np.zeros(0, np.int32)
         prompts = np.fromiter((t.prompt_length for t in texts), np.int32, len(texts))
-        media = {place: text.media for place, text in enumerate(texts) if text.media}
+        media = {index: text.media for index, text in enumerate(texts) if text.media}
         offsets = np.concatenate([[0], np.cumsum(lengths)])
         return cls(ids, offsets, prompts, media, _join_types(texts), _mark_queries(texts))
 
@@ -114,7 +114,7 @@ class RaggedWriter:
         self._queries.append(np.zeros(len(part), np.bool_) if marks is None else marks)
         self._lengths.append(part.lengths)
         self._prompts.append(part.prompts)
-        self._media |= {self._count + place: media for place, media in part.media.items()}
+        self._media |= {self._count + index: media for index, media in part.media.items()}
         self._count += len(part)
 
     def _add_types(self, part: Ragged) -> None:
@@ -162,4 +162,4 @@ def _read_media(path: Path) -> Mapping[int, tuple[Media, ...]]:
         return {}
     with path.open(encoding="utf-8", errors="surrogatepass") as file:
         lines = (json.loads(line) for line in file)
-        return {place: tuple(Media(*one) for one in found) for place, *found in lines}
+        return {index: tuple(Media(*facts) for facts in media) for index, *media in lines}

@@ -67,7 +67,7 @@ def predict_and_backward(
     share of both.
     """
     rows = _TokenRows.of(texts, plan.packing)
-    # Counts of places are far below the integers that float64 has.
+    # Counts of positions are far below the integers that float64 has.
     scored_positions = plan.ranks.sum_over_ranks(
         torch.tensor(float(rows.scored.sum()), dtype=torch.float64)
     ).item()
@@ -177,23 +177,23 @@ def score_texts(
     """
     nats, scored = np.zeros(len(texts)), np.zeros(len(texts), np.int64)
     for start in range(0, len(texts), TEXTS_AT_ONCE):
-        places = range(start, min(start + TEXTS_AT_ONCE, len(texts)))
-        corrupted_texts = [corrupt_text(encoder, texts[i], loss, seed_of(i)) for i in places]
-        for i, one in zip(places, corrupted_texts, strict=True):
-            scored[i] = int((one.labels != UNSCORED).sum())
-        pieces = cut_chunks([len(one.labels) for one in corrupted_texts], token_budget)
+        numbers = range(start, min(start + TEXTS_AT_ONCE, len(texts)))
+        corrupted_texts = [corrupt_text(encoder, texts[i], loss, seed_of(i)) for i in numbers]
+        for i, corrupted in zip(numbers, corrupted_texts, strict=True):
+            scored[i] = int((corrupted.labels != UNSCORED).sum())
+        pieces = cut_chunks([len(text.labels) for text in corrupted_texts], token_budget)
         with (
             torch.no_grad(),
-            prefetch_chunks(encoder, [one.text for one in corrupted_texts], pieces) as features,
+            prefetch_chunks(encoder, [c.text for c in corrupted_texts], pieces) as features,
         ):
             for number, piece in enumerate(pieces):
                 batch = features[number]
                 states, mask = encoder.states(batch), batch.get("attention_mask")
-                for row, one in enumerate(piece):
+                for row, index in enumerate(piece):
                     text_states = states[row] if mask is None else states[row][mask[row].bool()]
                     labels = to_device(
-                        torch.from_numpy(corrupted_texts[one].labels), text_states.device
+                        torch.from_numpy(corrupted_texts[index].labels), text_states.device
                     )
                     mean = loss(text_states[None], labels[None], encoder.logits)
-                    nats[start + one] = float(mean) * scored[start + one]
+                    nats[start + index] = float(mean) * scored[start + index]
     return TokenScores(nats, scored)

@@ -27,8 +27,7 @@ def split_weights(encoder: Encoder, ranks: Ranks) -> None:
     """
     from torch.distributed.device_mesh import init_device_mesh
 
-    kind = torch.device(ranks.device).type
-    mesh = init_device_mesh(kind, (ranks.size,))
+    mesh = init_device_mesh(torch.device(ranks.device).type, (ranks.size,))
     called_modules = _list_called_modules(encoder)
     roots = [
         m

@@ -69,21 +69,21 @@ class Ranks:
         """Number of ranks on this machine, which share its cores and memory."""
         return int(os.environ.get("LOCAL_WORLD_SIZE", self.size)) if self.size > 1 else 1
 
-    def gather(self, own: Tensor, counts: Sequence[int]) -> Tensor:
+    def gather(self, rows: Tensor, counts: Sequence[int]) -> Tensor:
         """Return all ranks' rows [sum of counts, …] in rank order, with a gradient to this rank's rows.
 
         Shards may differ in size; they are padded to the largest for the transfer.
         """
         if self.size == 1:
-            return own
+            return rows
         largest_count = max(counts)
-        padded_rows = own.new_zeros((largest_count, *own.shape[1:]))
-        padded_rows[: len(own)] = own.detach()
+        padded_rows = rows.new_zeros((largest_count, *rows.shape[1:]))
+        padded_rows[: len(rows)] = rows.detach()
         gathered_rows = [torch.empty_like(padded_rows) for _ in counts]
         with _explain_lost_rank():
             dist.all_gather(gathered_rows, padded_rows)
-        parts = [rows[:count] for rows, count in zip(gathered_rows, counts, strict=True)]
-        parts[self.rank] = own
+        parts = [part[:count] for part, count in zip(gathered_rows, counts, strict=True)]
+        parts[self.rank] = rows
         return torch.cat(parts)
 
     def sum_over_ranks(self, value: Tensor) -> Tensor:
@@ -118,9 +118,7 @@ class Ranks:
             return
         values = list(parameters.values())
         has_gradient = self.any_of([p.grad is not None for p in values])
-        parameters_with_gradient = [
-            p for p, there in zip(values, has_gradient, strict=True) if there
-        ]
+        parameters_with_gradient = [p for p, has in zip(values, has_gradient, strict=True) if has]
         for parameter in parameters_with_gradient:
             if parameter.grad is None:
                 parameter.grad = torch.zeros_like(parameter)
@@ -178,14 +176,14 @@ class Ranks:
         """Return the first rank's tensors on the CPU, on every rank."""
         if self.size == 1:
             return dict(tensors or {})
-        forms = self.share(
+        shapes_and_dtypes = self.share(
             {
                 name: (list(t.shape), str(t.dtype).removeprefix("torch."))
                 for name, t in (tensors or {}).items()
             }
         )
         received = {}
-        for name, (shape, dtype) in forms.items():
+        for name, (shape, dtype) in shapes_and_dtypes.items():
             tensor = (
                 torch.empty(shape, dtype=getattr(torch, dtype))
                 if tensors is None

@@ -124,16 +124,16 @@ def compute_batch_loss(
     gradient of its own rows. A loss that does not gather is computed over the rank's rows and weighted by
     their number.
     """
-    names = [part.part.dataset for part in drawn.parts]
+    names = [part.planned.dataset for part in drawn.parts]
     all_encoded = encoded
     if drawn.ranks.size > 1:
         all_encoded = _gather(drawn, encoded, any(objective.gathers(name) for name in names))
-    rows = sum(len(part.part.rows) for part in drawn.parts)
+    rows = sum(len(part.planned.rows) for part in drawn.parts)
     total = encoded.embeddings.new_zeros(())
     for part in drawn.parts:
         embeddings = _build_embeddings(part, all_encoded, similarity, progress)
-        share = len(part.part.rows) / rows
-        total = total + _compute_part_loss(drawn, part.part, embeddings, objective) * share
+        share = len(part.planned.rows) / rows
+        total = total + _compute_part_loss(drawn, part.planned, embeddings, objective) * share
     return total
 
 
@@ -156,14 +156,15 @@ def _gather(drawn: DrawnBatch, encoded: BatchEmbeddings, needed: bool) -> BatchE
     """Return the embeddings of all ranks, with zeros in place of other ranks' if no loss reads these."""
     ranks, counts = drawn.ranks, drawn.counts
 
-    def gather(own: Tensor) -> Tensor:
-        if own.ndim > 2:
-            own = pad(own, (0, 0, 0, ranks.find_largest(own.shape[1]) - own.shape[1]))
+    def gather(values: Tensor) -> Tensor:
+        if values.ndim > 2:
+            missing = ranks.find_largest(values.shape[1]) - values.shape[1]
+            values = pad(values, (0, 0, 0, missing))
         if needed:
-            return ranks.gather(own, counts)
+            return ranks.gather(values, counts)
         before = sum(counts[: ranks.rank])
-        after = sum(counts) - before - len(own)
-        return pad(own, (0, 0) * (own.ndim - 1) + (before, after))
+        after = sum(counts) - before - len(values)
+        return pad(values, (0, 0) * (values.ndim - 1) + (before, after))
 
     layers = {layer: gather(values) for layer, values in encoded.layers.items()}
     return BatchEmbeddings(gather(encoded.embeddings), layers)
@@ -176,7 +177,7 @@ def _build_embeddings(
     table, first_negative = drawn.table, 1 + drawn.positives
     device = encoded.embeddings.device
     scores = np.where(drawn.entries >= 0, table.scores[drawn.entries], np.nan)
-    labels = np.asarray(table.labels[drawn.part.rows])
+    labels = np.asarray(table.labels[drawn.planned.rows])
 
     def on_device(array: NDArray[np.generic]) -> Tensor:
         return to_device(torch.from_numpy(np.ascontiguousarray(array)), device)
@@ -192,7 +193,7 @@ def _build_embeddings(
         "positive_score": build_scores(slice(1, first_negative)),
         "negative_score": build_scores(slice(first_negative, None)),
         "label": on_device(labels) if (labels >= 0).any() else None,
-        "in_batch": drawn.part.in_batch,
+        "in_batch": drawn.planned.in_batch,
         "similarity": similarity,
         "progress": progress,
     }

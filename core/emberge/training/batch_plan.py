@@ -169,10 +169,10 @@ class BatchPlan:
         self, batches: Sequence[Batch] | Batches, count: int
     ) -> Iterator[tuple[str, bool]]:
         if isinstance(batches, Batches):
-            kinds = sorted(batches.kinds()) if count else []
+            pairs = sorted(batches.kinds()) if count else []
         else:
-            kinds = [(part.dataset, b.negatives) for b in batches[:count] for part in b.parts]
-        for name, negatives in dict.fromkeys(kinds):
+            pairs = [(part.dataset, b.negatives) for b in batches[:count] for part in b.parts]
+        for name, negatives in dict.fromkeys(pairs):
             yield name, self._uses_in_batch(name, negatives)
 
     def _compute_fingerprint(self, *facts: object) -> str:
@@ -199,9 +199,9 @@ class BatchPlan:
                 comparable.
         """
         names = [part.dataset for part in batch.parts if len(part.rows)]
-        kinds = {self._infos[name].pair: name for name in names}
-        if len(kinds) > 1:
-            listed = " and ".join(f"{kind} ('{name}')" for kind, name in sorted(kinds.items()))
+        name_by_pair = {self._infos[name].pair: name for name in names}
+        if len(name_by_pair) > 1:
+            listed = " and ".join(f"{pair} ('{n}')" for pair, n in sorted(name_by_pair.items()))
             raise DataError(
                 f"sampler {type(self._grouping).__name__} puts {listed} into one batch, and a batch has one "
                 "kind of pair; take a sampler whose batches are of one dataset, such as batch_shuffle"

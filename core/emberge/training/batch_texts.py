@@ -45,7 +45,7 @@ class DrawnPart:
     The columns after the anchor are `positives` positives, then the negatives.
     """
 
-    part: PlannedPart
+    planned: PlannedPart
     table: ExampleTable
     entries: NDArray[np.int64]
     positions: NDArray[np.int64]
@@ -109,7 +109,7 @@ def _number_texts(
         for (row, column), sequence in np.ndenumerate(drawn.sequences[own_rows]):
             if sequence < 0 or (skips_anchors and column == 0):
                 continue
-            key = (drawn.part.dataset, int(sequence))
+            key = (drawn.planned.dataset, int(sequence))
             if not unique or key not in position_by_text:
                 position_by_text[key] = start + len(texts)
                 texts.append((drawn, int(sequence)))
@@ -129,11 +129,11 @@ def _draw_part(
         left = int(table.starts[row + 1]) - start - 1 - count
         entries[index, 0] = start
         key = (sampling.seed, "draw", part.dataset, epoch, int(row))
-        for kind, first, size, column, want in (
+        for column_name, first, size, column, count_wanted in (
             ("positive", start + 1, count, 1, positives),
             ("negative", start + 1 + count, left, 1 + positives, negatives),
         ):
-            chosen_entries = first + _choose_numbers(size, want, (*key, kind))
+            chosen_entries = first + _choose_numbers(size, count_wanted, (*key, column_name))
             entries[index, column : column + len(chosen_entries)] = chosen_entries
     return DrawnPart(part, table, entries, np.zeros(entries.shape, np.int64), positives)
 

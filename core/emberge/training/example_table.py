@@ -170,7 +170,7 @@ COLUMNS_NEEDED = {
 def build_table(
     dataset: Dataset,
     encoder: Encoder,
-    both: tuple[TextSide, TextSide],
+    text_sides: tuple[TextSide, TextSide],
     store: Path,
     progress: Callable[[int, int], None] | None = None,
 ) -> ExampleTable:
@@ -181,13 +181,13 @@ def build_table(
     """
     # A table contains paths of media, so a dataset that was moved needs another table.
     media_hash = dataset.info.media.paths_hash if dataset.info.media is not None else ""
-    parts = (VERSION, dataset.fingerprint, encoder.tokenizer_fingerprint, both, media_hash)
+    parts = (VERSION, dataset.fingerprint, encoder.tokenizer_fingerprint, text_sides, media_hash)
     key = "\x1f".join(map(str, parts))
     folder = store / "tables" / hashlib.sha256(key.encode()).hexdigest()[:32]
 
-    def fill(side: Path) -> None:
-        with RaggedWriter(side) as writer:
-            _TableWriter(encoder, both, side, writer).write(dataset, progress)
+    def fill(part_folder: Path) -> None:
+        with RaggedWriter(part_folder) as writer:
+            _TableWriter(encoder, text_sides, part_folder, writer).write(dataset, progress)
 
     fill_once(folder, fill)
     arrays = {name: np.load(folder / f"{name}.npy", mmap_mode="r") for name in ARRAYS}
@@ -220,11 +220,15 @@ class _TableWriter:
     """Writer of a dataset's table, which reads the dataset once, row by row."""
 
     def __init__(
-        self, encoder: Encoder, both: tuple[TextSide, TextSide], folder: Path, writer: RaggedWriter
+        self,
+        encoder: Encoder,
+        text_sides: tuple[TextSide, TextSide],
+        folder: Path,
+        writer: RaggedWriter,
     ) -> None:
         self._encoder = encoder
         self._pair_encoder = encoder if isinstance(encoder, PairEncoder) else None
-        self._both = both
+        self._text_sides = text_sides
         self._folder = folder
         self._writer = writer
         self._numbers: dict[tuple[TextSide, bytes], int] = {}
@@ -262,7 +266,7 @@ class _TableWriter:
             np.save(self._folder / f"{name}.npy", array)
 
     def _number_texts(self, example: Example) -> list[int]:
-        query, document = self._both
+        query, document = self._text_sides
         texts = (*example.positives, *example.negatives)
         query_of_pair = None if self._pair_encoder is None else example.anchor
         return [
@@ -285,12 +289,13 @@ class _TableWriter:
     def _flush(self) -> None:
         """Tokenise the waiting texts, those of one side together, and write them in their order."""
         tokens: dict[int, TokenisedText] = {}
-        kinds = [(side, query is not None) for side, _, query in self._waiting]
-        for kind in dict.fromkeys(kinds):
-            places = [place for place, one in enumerate(kinds) if one == kind]
-            _, texts, queries = zip(*(self._waiting[place] for place in places), strict=True)
-            tokens |= zip(places, self._tokenise(kind[0], texts, queries), strict=True)
-        self._writer.add([tokens[place] for place in range(len(tokens))])
+        groups: dict[tuple[TextSide, bool], list[int]] = {}
+        for number, (side, _, query) in enumerate(self._waiting):
+            groups.setdefault((side, query is not None), []).append(number)
+        for (side, _), numbers in groups.items():
+            _, texts, queries = zip(*(self._waiting[number] for number in numbers), strict=True)
+            tokens |= zip(numbers, self._tokenise(side, texts, queries), strict=True)
+        self._writer.add([tokens[number] for number in range(len(tokens))])
         self._waiting.clear()
 
     def _tokenise(
@@ -300,7 +305,7 @@ class _TableWriter:
             return self._pair_encoder.tokenise_pairs(
                 [query or "" for query in queries],
                 texts,
-                prompt=self._both[0].prompt,
+                prompt=self._text_sides[0].prompt,
                 max_length=side.max_length,
             )
         return self._encoder.tokenise(

@@ -164,7 +164,7 @@ class FitOptions(BatchOptions):
 
 
 def choose_negatives(
-    negatives: PerDataset[Negatives], kind: EmbeddingKind
+    negatives: PerDataset[Negatives], embedding_kind: EmbeddingKind
 ) -> PerDataset[Negatives]:
     """Return the negatives by dataset for a backbone of this kind of embedding.
 
@@ -174,10 +174,10 @@ def choose_negatives(
     Raises:
         DataError: if such an encoder is asked for other rows' texts.
     """
-    if kind != "pair_score":
+    if embedding_kind != "pair_score":
         return negatives
-    given = (negatives.default, *negatives.by_task.values(), *negatives.by_dataset.values())
-    if "in_batch" in given:
+    chosen = (negatives.default, *negatives.by_task.values(), *negatives.by_dataset.values())
+    if "in_batch" in chosen:
         raise DataError(PAIRS_ALONE)
     return PerDataset(default="hard_only")
 

@@ -90,17 +90,17 @@ def find_embedding_problems(
     losses: PerDataset[tuple[AnyLoss, ...]], facts: EncoderFacts
 ) -> Iterator[str]:
     """Yield reasons why losses cannot be used on the embeddings of an encoder: their kind, or their size."""
-    kind, checked = facts.similarity.kind, list[Loss]()
+    embedding_kind, checked = facts.similarity.kind, list[Loss]()
     for loss in list_losses(losses):
         if not isinstance(loss, Loss) or loss in checked:
             continue
         checked.append(loss)
         name = type(loss).__name__
-        if kind not in loss.kinds:
+        if embedding_kind not in loss.kinds:
             yield (
                 f"loss {name} reads {describe_kinds(loss.kinds)}, and the model gives "
-                f"{describe_kinds({kind})}; take a loss that asks for similarities, such as infonce, or "
-                "another backbone"
+                f"{describe_kinds({embedding_kind})}; take a loss that asks for similarities, such as "
+                "infonce, or another backbone"
             )
         elif facts.dimension is not None:
             yield from (f"loss {name}: {text}" for text in loss.check(facts.dimension))

@@ -58,15 +58,15 @@ def build_windows(
     key = "\x1f".join(map(str, (*key_parts, side)))
     folder = store / "tables" / hashlib.sha256(key.encode()).hexdigest()[:32]
 
-    def fill(part: Path) -> None:
+    def fill(part_folder: Path) -> None:
         texts: list[NDArray[np.int64]] = []
-        with RaggedWriter(part) as writer:
+        with RaggedWriter(part_folder) as writer:
             for first, rows in _read_pieces(dataset):
                 for row, windows in enumerate(_cut_windows(encoder, rows, side, name), first):
                     writer.add(windows)
                     texts.append(np.full(len(windows), row, np.int64))
                 progress(first + len(rows), len(dataset), "rows", f"reading {name}")
-        np.save(part / "texts.npy", np.concatenate([np.zeros(0, np.int64), *texts]))
+        np.save(part_folder / "texts.npy", np.concatenate([np.zeros(0, np.int64), *texts]))
 
     fill_once(folder, fill)
     sequences = Ragged.load(folder)
@@ -89,16 +89,16 @@ def _cut_windows(
         uncut_texts, TextEmbedder(encoder).mask_text_tokens(uncut_texts), strict=True
     ):
         ids = np.asarray(text.ids, np.int64)
-        places = np.flatnonzero(is_text_token)
+        positions = np.flatnonzero(is_text_token)
         # The prompt's tokens are not special tokens, and are put before the tokens of every window.
-        start = max(int(places[0]) if len(places) else len(ids), text.prompt_length)
-        end = int(places[-1]) + 1 if len(places) else len(ids)
+        start = max(int(positions[0]) if len(positions) else len(ids), text.prompt_length)
+        end = int(positions[-1]) + 1 if len(positions) else len(ids)
         prefix, body, after = np.split(ids, [start, max(start, end)])
         body_length = (side.max_length or NO_LIMIT) - len(prefix) - len(after)
         if body_length < 1:
             raise DataError(
-                f"dataset '{name}': max_length {side.max_length} leaves no room beside special tokens and "
-                f"prompt, which are {len(prefix) + len(after)}; raise it"
+                f"dataset '{name}': max_length {side.max_length} leaves no room for text: special tokens and "
+                f"prompt are {len(prefix) + len(after)}; raise it"
             )
         cuts = range(0, max(1, len(body)), body_length)
         windows = [np.concatenate([prefix, body[cut : cut + body_length], after]) for cut in cuts]

@@ -152,7 +152,8 @@ def test_rows_draw_their_texts_by_seed_epoch_and_row(tmp_path, bert) -> None:  #
     def drawn(step: int, draw: TextSampling) -> dict[int, list[int]]:
         (part,) = draw_batch(plan[step], {"find": table}, draw, unique=True).parts
         return {
-            int(r): [int(e) for e in es] for r, es in zip(part.part.rows, part.entries, strict=True)
+            int(r): [int(e) for e in es]
+            for r, es in zip(part.planned.rows, part.entries, strict=True)
         }
 
     draw = TextSampling(positives=2, negatives=2)

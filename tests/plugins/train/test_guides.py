@@ -141,7 +141,7 @@ def test_the_guide_sees_the_batchs_own_texts(
     assert not batch.guide.anchor.requires_grad
     embedder = TextEmbedder(TextEncoder().load(guide, device="cpu", dtype="float32"))
     (part,) = drawn.parts
-    for place, row in enumerate(part.part.rows):
+    for place, row in enumerate(part.planned.rows):
         example = data[int(row)]
         expected = embedder.embed([example.anchor], prompt="question ")
         assert_same_pass(batch.guide.anchor[place], expected[0], guide)

@@ -146,21 +146,22 @@ class SaveClock:
 def refuse_other_training(state: TrainingState, identity: Mapping[str, Any], states: Path) -> None:
     """Refuse to continue the state of another training, with the reason."""
     saved = state.facts["identity"]
-    for part in ("checkpoint", "data", "options", "code", "plan"):
-        if saved.get(part) == identity.get(part):
+    descriptions = {
+        "checkpoint": "the weights it starts from",
+        "data": "the data",
+        "options": "the options",
+        "code": "the options of components",
+        "plan": "the batches (sampler, seed or number of rows)",
+    }
+    for fact, description in descriptions.items():
+        old, new = saved.get(fact), identity.get(fact)
+        if old == new:
             continue
-        what = {
-            "checkpoint": "the weights it starts from",
-            "data": "the data",
-            "options": "the options",
-            "code": "the options of components",
-            "plan": "the batches (sampler, seed or number of rows)",
-        }[part]
-        if part in ("data", "options", "code"):
-            old, new = saved.get(part, {}), identity.get(part, {})
+        if fact in ("data", "options", "code"):
+            old, new = old or {}, new or {}
             names = sorted(k for k in {*old, *new} if old.get(k) != new.get(k))
-            what += f" ({', '.join(names)})"
+            description += f" ({', '.join(names)})"
         raise EmbergeError(
-            f"{states}: a training was begun here and {what} have changed since; "
+            f"{states}: a training was begun here and {description} have changed since; "
             "delete the folder to start over, or undo the change to continue"
         )

@@ -151,17 +151,17 @@ class Session(Trainee):
             weight=share,
         )
 
-    def _run_token_passes(self, batch: PlannedBatch, place: int, seed: int) -> PassResult:
+    def _run_token_passes(self, batch: PlannedBatch, part_number: int, seed: int) -> PassResult:
         """Run the passes of losses over the tokens of one part of a batch, weighted by `_compute_share`.
 
         A corruption depends only on seed, step, dataset and window, not on ranks or chunks. The model's own
         loss term is the mean over the losses' passes, whatever the losses' weights are.
         """
-        encoder, part = self.encoder, batch.parts[place]
+        encoder, part = self.encoder, batch.parts[part_number]
         assert isinstance(encoder, TokenPredictor)
         sequences = self.windows[part.dataset].sequences
         own_rows = part.rows[shard_rows(len(part.rows), self.ranks.rank, self.ranks.size)]
-        share = self._compute_share(batch, place)
+        share = self._compute_share(batch, part_number)
         results = []
         losses = self.objective.over_tokens(part.dataset)
         for number, loss in enumerate(losses):
@@ -176,7 +176,7 @@ class Session(Trainee):
                     texts,
                     loss,
                     self.encode_plan,
-                    seed=stable_seed(seed, place, number),
+                    seed=stable_seed(seed, part_number, number),
                     weight=loss.weight * share,
                     auxiliary_weight=share / len(losses),
                 )
@@ -206,7 +206,7 @@ class Session(Trainee):
             self.encoder,
             self.windows[dataset].sequences,
             loss,
-            seed_of=lambda place: stable_seed(seed, "scored texts", dataset, place),
+            seed_of=lambda window: stable_seed(seed, "scored texts", dataset, window),
             token_budget=self.encode_plan.token_budget,
         )
 
@@ -248,7 +248,7 @@ def _describe_job(job: FitJob, datasets: Sequence[Dataset], plan: str) -> dict[s
     }
     options = {k: v for k, v in asdict(job.options).items() if k not in free_options}
     infos = [dataset.info for dataset in datasets]
-    revision_by_component = {
+    component_by_name = {
         "backbone": job.backbone,
         **{f"loss of {info.name}": job.losses.of(info.name, info.task) for info in infos},
         **({"evaluate": job.early_stopping} if job.early_stopping else {}),
@@ -258,5 +258,5 @@ def _describe_job(job: FitJob, datasets: Sequence[Dataset], plan: str) -> dict[s
         "data": {dataset.info.name: dataset.fingerprint for dataset in datasets},
         "checkpoint": weights.hexdigest(),
         "options": json.loads(json.dumps(options, default=str)),
-        "code": {name: repr(part) for name, part in revision_by_component.items()},
+        "code": {name: repr(options) for name, options in component_by_name.items()},
     }
