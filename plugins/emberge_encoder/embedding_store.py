@@ -26,8 +26,8 @@ SEGMENT = 4096
 class Vectors:
     """Embeddings of a list of texts, in order, mapped from the files of a store.
 
-    `vectors[places]` returns float32 [n, dimension] for a slice or for places int64 [n]. `numbers` are the
-    texts' positions in the `segments`, of SEGMENT rows each.
+    `vectors[positions]` returns float32 [n, dimension] for a slice or for positions int64 [n]. `numbers` are
+    the texts' positions in the `segments`, of SEGMENT rows each.
     """
 
     dimension: int
@@ -37,8 +37,8 @@ class Vectors:
     def __len__(self) -> int:
         return len(self.numbers)
 
-    def __getitem__(self, places: slice | NDArray[np.int64]) -> NDArray[np.float32]:
-        segments, rows = np.divmod(self.numbers[places], SEGMENT)
+    def __getitem__(self, positions: slice | NDArray[np.int64]) -> NDArray[np.float32]:
+        segments, rows = np.divmod(self.numbers[positions], SEGMENT)
         vectors = np.empty((len(rows), self.dimension), np.float32)
         for number in np.unique(segments):
             is_inside = segments == number
@@ -85,8 +85,8 @@ class EmbeddingStore:
             CheckpointError: if embeddings are not finite.
         """
 
-        def tokenise(places: NDArray[np.int64]) -> Sequence[TokenisedText]:
-            selected = [texts[int(place)] for place in places]
+        def tokenise(positions: NDArray[np.int64]) -> Sequence[TokenisedText]:
+            selected = [texts[int(position)] for position in positions]
             return self.encoder.tokenise(selected, prompt=prompt, max_length=max_length)
 
         return self._embed(hash_texts(texts), tokenise, "texts", prompt, str(max_length))
@@ -111,8 +111,10 @@ class EmbeddingStore:
                 "does, such as cross_encoder"
             )
 
-        def tokenise(places: NDArray[np.int64]) -> Sequence[TokenisedText]:
-            selected = [[texts[int(place)] for place in places] for texts in (queries, documents)]
+        def tokenise(positions: NDArray[np.int64]) -> Sequence[TokenisedText]:
+            selected = [
+                [texts[int(position)] for position in positions] for texts in (queries, documents)
+            ]
             return encoder.tokenise_pairs(*selected, prompt=prompt, max_length=max_length)
 
         first, second = hash_texts(queries), hash_texts(documents)
@@ -126,8 +128,10 @@ class EmbeddingStore:
         Raises:
             CheckpointError: if embeddings are not finite.
         """
-        keys = b"".join(_hash_tokens(texts[place]) for place in range(len(texts)))
-        return self._embed(keys, lambda places: [texts[int(place)] for place in places], "tokens")
+        keys = b"".join(_hash_tokens(texts[position]) for position in range(len(texts)))
+        return self._embed(
+            keys, lambda positions: [texts[int(position)] for position in positions], "tokens"
+        )
 
     def _embed(
         self,
@@ -145,13 +149,15 @@ class EmbeddingStore:
         segments = [order[start : start + SEGMENT] for start in range(0, len(order), SEGMENT)]
         for number, segment in enumerate(segments):
             if number % self._ranks.size == self._ranks.rank:
-                places = first[segment]
+                positions = first[segment]
                 done = number * SEGMENT
 
-                def fill(side: Path, places: NDArray[np.int64] = places, done: int = done) -> None:
+                def fill(
+                    part_folder: Path, positions: NDArray[np.int64] = positions, done: int = done
+                ) -> None:
                     self._embedder.progress = self._show_progress(done, len(order))
-                    vectors = self._embedder.embed_tokens(tokenise(places))
-                    np.save(side / "vectors.npy", vectors.astype(np.float32))
+                    vectors = self._embedder.embed_tokens(tokenise(positions))
+                    np.save(part_folder / "vectors.npy", vectors.astype(np.float32))
                     return_freed_memory()
 
                 fill_once(folder / str(number), fill)

@@ -148,7 +148,7 @@ def _read_pooling(folder: Path, modules: Sequence[ModuleFolder]) -> tuple[tuple[
     Raises:
         CheckpointError: if a mode is unknown.
     """
-    paths = (folder / one.path / "config.json" for one in modules if one.kind == "Pooling")
+    paths = (folder / m.path / "config.json" for m in modules if m.kind == "Pooling")
     path = next(paths, None)
     if path is None or not path.is_file():
         return (), True
@@ -214,10 +214,10 @@ def write_static_model(
 
 
 def _write_modules(layout: Layout, before: Layout, target: Path) -> None:
-    def places(of: Layout) -> list[tuple[str, str]]:
-        return [(module.kind, module.path) for module in of.modules]
+    def list_modules(layout: Layout) -> list[tuple[str, str]]:
+        return [(module.kind, module.path) for module in layout.modules]
 
-    if not before.bare and places(layout) == places(before):
+    if not before.bare and list_modules(layout) == list_modules(before):
         return
     path = target / _MODULES
     listed = {str(e.get("path", "")): e for e in (() if before.bare else read_json(path))}
@@ -233,11 +233,11 @@ def _write_modules(layout: Layout, before: Layout, target: Path) -> None:
 
 
 def _number_entries(entries: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """Return the entries of modules.json with their places as numbers, and as names except own ones."""
+    """Return the entries of modules.json numbered in order, and named by the number unless named by a word."""
     numbered = []
-    for place, entry in enumerate(entries):
+    for index, entry in enumerate(entries):
         name = str(entry.get("name", ""))
-        number = {"idx": place, "name": str(place) if not name or name.isdigit() else name}
+        number = {"idx": index, "name": str(index) if not name or name.isdigit() else name}
         numbered.append({**number, **entry, **number})
     return numbered
 

@@ -93,10 +93,10 @@ class Rendering:
                 raise DataError(
                     f"{part.path}: the model reads {' and '.join(self._readers)}, and no {part.kind}"
                 )
-        places = [self._kind[token] for token in self._place.findall(rendered)]
-        if places != [part.kind for part in media]:
+        placeholder_kinds = [self._kind[token] for token in self._place.findall(rendered)]
+        if placeholder_kinds != [part.kind for part in media]:
             raise DataError(
-                f"{readable(text)[:200]!r}: the chat template makes {len(places)} placeholders of "
+                f"{readable(text)[:200]!r}: the chat template makes {len(placeholder_kinds)} placeholders of "
                 f"{len(media)} media; a text must not contain {' or '.join(self._kind)}"
             )
         remaining = iter(media)
@@ -146,7 +146,7 @@ class MediaModel(TextModel):
         self._readers = readers
         self._rendering = Rendering(support, self._tokenizer, self._chat, readers)
         # The features of the last images and clips, for the second pass over a batch.
-        self._read = {k: lru_cache(_KEPT_FEATURES)(one.read) for k, one in readers.items()}
+        self._read = {k: lru_cache(_KEPT_FEATURES)(reader.read) for k, reader in readers.items()}
         if support.family == "qwen3_omni_moe_thinker" and "audio" in support.kinds:
             tower: Any = self._chain.trunk.audio_tower
             tower.register_forward_pre_hook(pad_whole_chunks, with_kwargs=True)

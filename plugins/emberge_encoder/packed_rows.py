@@ -19,16 +19,16 @@ def collate_rows(rows: Sequence[Sequence[TokenisedText]], pad: int) -> dict[str,
     """Return padded features; `documents` has the index of each token's text in its row, -1 at padding."""
     lengths = [sum(len(text.ids) for text in row) for row in rows]
     shape = len(rows), max(lengths)
-    ids, places = np.full(shape, pad, np.int64), np.zeros(shape, np.int64)
+    ids, positions = np.full(shape, pad, np.int64), np.zeros(shape, np.int64)
     documents = np.full(shape, _NO_TEXT, np.int64)
     for row, texts in enumerate(rows):
         start = 0
         for number, text in enumerate(texts):
             piece = slice(start, start + len(text.ids))
-            ids[row, piece], places[row, piece] = text.ids, np.arange(len(text.ids))
+            ids[row, piece], positions[row, piece] = text.ids, np.arange(len(text.ids))
             documents[row, piece] = number
             start = piece.stop
-    features = {"input_ids": ids, "position_ids": places, DOCUMENTS: documents}
+    features = {"input_ids": ids, "position_ids": positions, DOCUMENTS: documents}
     if min(lengths) < max(lengths):
         features["attention_mask"] = (documents != _NO_TEXT).astype(np.int64)
     return {name: torch.from_numpy(array) for name, array in features.items()}
@@ -37,11 +37,11 @@ def collate_rows(rows: Sequence[Sequence[TokenisedText]], pad: int) -> dict[str,
 def compute_packed_states(trunk: Any, features: Mapping[str, Tensor]) -> Tensor:
     """Return the last hidden states [b, t, d] of rows of texts, each text computed as if alone."""
     ids, documents = features["input_ids"], features[DOCUMENTS]
-    places = features["position_ids"] + _find_first_position(trunk)
+    positions = features["position_ids"] + _find_first_position(trunk)
     with _separate_documents(trunk.config._attn_implementation, documents):
         # Padding sees itself as a text does; without a mask positions would be taken for one.
         mask = torch.ones_like(ids)
-        output = trunk(input_ids=ids, attention_mask=mask, position_ids=places)
+        output = trunk(input_ids=ids, attention_mask=mask, position_ids=positions)
     states: Tensor = output[0]
     return states
 

@@ -99,7 +99,7 @@ class StaticEncoder:
         encodings = self._tokenizer.encode_batch(prompted_texts, add_special_tokens=False)
         # The mean is over all tokens, so that a prompt's are not set apart.
         return [
-            TokenisedText([one for one in encoding.ids[:limit] if one != self._ignored])
+            TokenisedText([id_ for id_ in encoding.ids[:limit] if id_ != self._ignored])
             for encoding in encodings
         ]
 

@@ -51,15 +51,17 @@ def load_stock_module(folder: Path, entry: ModuleFolder) -> Any:
     kind = getattr(stock, entry.kind, None)
     if kind is None:
         raise CheckpointError(f"{folder}/modules.json: no stock module '{entry.kind}' is known")
-    place = folder / entry.path
+    module_folder = folder / entry.path
     # Without this one file the library unpickles pytorch_model.bin.
-    if not (place / "model.safetensors").is_file() and list(place.glob("*.bin")):
-        refuse_pickles(place)
-        raise CheckpointError(f"{place}: has no model.safetensors, the weights of a module; get it")
+    if not (module_folder / "model.safetensors").is_file() and list(module_folder.glob("*.bin")):
+        refuse_pickles(module_folder)
+        raise CheckpointError(
+            f"{module_folder}: has no model.safetensors, the weights of a module; get it"
+        )
     try:
         return kind.load(str(folder), subfolder=entry.path)
     except (OSError, ValueError, TypeError, KeyError, RuntimeError, json.JSONDecodeError) as error:
-        raise CheckpointError(f"{place}: cannot be loaded: {error}") from error
+        raise CheckpointError(f"{module_folder}: cannot be loaded: {error}") from error
 
 
 def save_stock_module(module: Any, folder: Path) -> None:

@@ -98,8 +98,8 @@ def count_prompt_tokens(
 
 def _count_leading_tokens(encoding: Any, text: str, characters: int) -> int:
     """Return the number of tokens that a text's first `characters` take."""
-    places = (encoding.char_to_token(place) for place in range(characters, len(text)))
-    first = next((token for token in places if token is not None), None)
+    tokens = (encoding.char_to_token(character) for character in range(characters, len(text)))
+    first = next((token for token in tokens if token is not None), None)
     if first is not None:
         return int(first)
     # The text is empty or cut off, and a special token at the end does not belong to the prompt.

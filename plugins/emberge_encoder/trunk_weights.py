@@ -28,7 +28,7 @@ def load_trunk(folder: Path, config: Mapping[str, Any], dtype: str) -> Any:
     from transformers import AutoModel, AutoModelForTextEncoding
 
     classes = config.get("architectures") or ()
-    is_encoder = any(str(one).endswith("EncoderModel") for one in classes)
+    is_encoder = any(str(name).endswith("EncoderModel") for name in classes)
     has_decoder = is_encoder or config.get("is_encoder_decoder")
     loader = AutoModelForTextEncoding if has_decoder else AutoModel
     model, _ = load_weights(loader, folder, config, dtype)

@@ -264,12 +264,14 @@ def load_task(
     plain_sets: list[PlainRows] = []
     for source in entry.sources:
         try:
-            found = read_plain_rows(source.entry, readers=readers, resolve=resolve, store=store)
+            plain_rows = read_plain_rows(
+                source.entry, readers=readers, resolve=resolve, store=store
+            )
         except ConnectionError as error:
             raise DataError(str(error)) from error
-        if found is None:
+        if plain_rows is None:
             return None
-        plain_sets.append(found)
+        plain_sets.append(plain_rows)
     sets = [
         parse_rows(entry, source, plain_rows)
         for source, plain_rows in zip(entry.sources, plain_sets, strict=True)

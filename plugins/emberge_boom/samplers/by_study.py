@@ -120,18 +120,18 @@ class Cluster(StudySampler):
 
     def choose_members(self, study: Study) -> Members:
         clusters = study.clusters(threshold=self.threshold, count=self.clusters)
-        found = len(clusters)
-        if self.number > found or self._expected not in (None, found):
+        cluster_count = len(clusters)
+        if self.number > cluster_count or self._expected not in (None, cluster_count):
             where = "" if self.threshold is None else f" at threshold {self.threshold:g}"
-            numbers = ", ".join(str(number) for number in range(1, found + 1))
-            count = f" and count: {found}" if self.count is not None else ""
+            numbers = ", ".join(str(number) for number in range(1, cluster_count + 1))
+            count = f" and count: {cluster_count}" if self.count is not None else ""
             listed = " ".join(list_cluster_lines(clusters))
             raise DataError(
                 f"the recipe asks for cluster {self.number} of {self._expected or 'any number'}, and the "
-                f"study has {count_noun(found, 'cluster')}{where}: {listed}; write foreach: "
+                f"study has {count_noun(cluster_count, 'cluster')}{where}: {listed}; write foreach: "
                 f"{{cluster: [{numbers}]}}{count}, or cut elsewhere"
             )
-        label = f"cluster {self.number} of {found}"
+        label = f"cluster {self.number} of {cluster_count}"
         return Members(names=clusters[self.number - 1], known=study.names, label=label)
 
 

@@ -78,7 +78,7 @@ class Study:
     @property
     def conflicts(self) -> tuple[Interaction, ...]:
         """All pairs, the largest LC - LA first; equal pairs are in alphabetical order."""
-        return tuple(sorted(self.interactions, key=lambda one: (-one.delta, one.pair)))
+        return tuple(sorted(self.interactions, key=lambda i: (-i.delta, i.pair)))
 
     @functools.cached_property
     def tree(self) -> NDArray[np.float64]:
@@ -111,7 +111,9 @@ class Study:
         ):
             members.setdefault(int(label), []).append(name)
         clusters = map(tuple, members.values())
-        return tuple(sorted(clusters, key=lambda one: (-sum(self.sizes[n] for n in one), one)))
+        return tuple(
+            sorted(clusters, key=lambda names: (-sum(self.sizes[n] for n in names), names))
+        )
 
     def cuts(self) -> list[tuple[float, tuple[tuple[str, ...], ...]]]:
         """Return (lowest threshold, clusters) for every possible number of clusters, ascending from one."""
@@ -163,7 +165,7 @@ def read_study(location: Path) -> Study:
             sizes=content["sizes"],
             rows=content["rows"],
             singles=content["singles"],
-            joint={(one["pair"][0], one["pair"][1]): one["joint"] for one in content["pairs"]},
+            joint={(p["pair"][0], p["pair"][1]): p["joint"] for p in content["pairs"]},
         )
     except OSError as error:
         raise DataError(
@@ -211,7 +213,7 @@ def _make_cut_rows(study: Study) -> list[list[str]]:
 
 
 def _make_heat_map(study: Study, names: list[str]) -> dict[str, Any]:
-    deltas = {frozenset(one.pair): one.delta for one in study.interactions}
+    deltas = {frozenset(i.pair): i.delta for i in study.interactions}
     values = [[deltas.get(frozenset({row, column})) for column in names] for row in names]
     return {"rows": names, "columns": names, "values": values}
 
@@ -219,13 +221,13 @@ def _make_heat_map(study: Study, names: list[str]) -> dict[str, Any]:
 def _make_pair_table(study: Study) -> dict[str, Any]:
     rows = [
         [
-            " + ".join(one.pair),
-            f"{one.joint:.4f}",
-            f"{one.apart:.4f}",
-            f"{one.delta:+.4f}".replace("-", "\N{MINUS SIGN}"),
-            f"{one.distance:.4f}",
+            " + ".join(interaction.pair),
+            f"{interaction.joint:.4f}",
+            f"{interaction.apart:.4f}",
+            f"{interaction.delta:+.4f}".replace("-", "\N{MINUS SIGN}"),
+            f"{interaction.distance:.4f}",
         ]
-        for one in study.conflicts
+        for interaction in study.conflicts
     ]
     rows += [[f"{name} alone", "–", f"{study.singles[name]:.4f}", "–", "–"] for name in study.names]
     return {

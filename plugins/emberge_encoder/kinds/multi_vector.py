@@ -94,7 +94,7 @@ def _replace_projection(model: Any, dimension: int) -> None:
     """Give a converted encoder a linear layer of this size, with orthogonal rows, the same in each load."""
     from emberge_encoder.stock_modules import begin_dense
 
-    place = next(number for number, one in enumerate(model) if type(one).__name__ == "Dense")
-    dense: Any = begin_dense(model[place].in_features, dimension)
+    number = next(i for i, module in enumerate(model) if type(module).__name__ == "Dense")
+    dense: Any = begin_dense(model[number].in_features, dimension)
     dense.module_input_name = dense.module_output_name = "token_embeddings"
-    model[place] = dense
+    model[number] = dense

@@ -184,9 +184,9 @@ def load_stock_model(
     require_vocabulary(model.tokenizer, folder)
     _require_weights(model, folder, fresh)
     longest = TextLimit.read(find_trunk(folder)).longest
-    for one in model.modules():
-        if longest is not None and hasattr(one, "auto_model"):
-            one.max_seq_length = min(one.max_seq_length or longest, longest)
+    for module in model.modules():
+        if longest is not None and hasattr(module, "auto_model"):
+            module.max_seq_length = min(module.max_seq_length or longest, longest)
     return model
 
 
@@ -194,7 +194,7 @@ def _require_weights(model: Any, folder: Path, fresh: Collection[str]) -> None:
     """Refuse a model with weights that its folder lacks, since the library fills them with random numbers."""
     specs = Checkpoint(find_trunk(folder)).specs
     stored = {name.split(".", 1)[-1] for name in specs} | {*specs}
-    trunk = next(one.auto_model for one in model.modules() if hasattr(one, "auto_model"))
+    trunk = next(module.auto_model for module in model.modules() if hasattr(module, "auto_model"))
     tied = getattr(trunk, "_tied_weights_keys", None) or ()
     for name, _ in trunk.named_parameters():
         known = name in stored or name.split(".", 1)[-1] in stored or name in tied

@@ -50,9 +50,9 @@ class StockModel:
         self._max_length = max_length
         self._tokenizer = model.tokenizer
         # LogitScore takes the last token of a row; else padding after a text changes no vector.
-        self._pads_left = any(type(one).__name__ == "LogitScore" for one in model.modules())
+        self._pads_left = any(type(module).__name__ == "LogitScore" for module in model.modules())
         # Modules that change their input in place where they are not trained.
-        self._in_place = [one for one in model.modules() if type(one).__name__ == "SpladePooling"]
+        self._in_place = [m for m in model.modules() if type(m).__name__ == "SpladePooling"]
 
     @property
     def module(self) -> nn.Module:
@@ -80,8 +80,8 @@ class StockModel:
         backend.no_truncation()
         backend.no_padding()
         firsts = [_find_first(self._model, side) for side in ("query", "document")]
-        settings = [type(one).__name__ for one in firsts]
-        settings += [repr(getattr(one, name, None)) for one in firsts for name in _READING]
+        settings = [type(first).__name__ for first in firsts]
+        settings += [repr(getattr(first, name, None)) for first in firsts for name in _READING]
         parts = [type(self).__name__, backend.to_str(), repr(settings), str(self._max_length)]
         return hashlib.sha256("\x1f".join(parts).encode()).hexdigest()
 
@@ -151,25 +151,25 @@ class StockModel:
         is_query = features[_QUERIES]
         parts: list[tuple[Tensor, Tensor]] = []
         for side, rows in (("query", is_query), ("document", ~is_query)):
-            places = rows.nonzero()[:, 0]
-            if len(places):
-                parts.append((places, self._compute(features, places, side)))
+            row_numbers = rows.nonzero()[:, 0]
+            if len(row_numbers):
+                parts.append((row_numbers, self._compute(features, row_numbers, side)))
         if len(parts) == 1:
             return Embedded(parts[0][1])
-        order = torch.cat([places for places, _ in parts]).argsort()
+        order = torch.cat([row_numbers for row_numbers, _ in parts]).argsort()
         return Embedded(torch.cat([values for _, values in parts])[order])
 
-    def _compute(self, features: Mapping[str, Tensor], places: Tensor, side: str) -> Tensor:
+    def _compute(self, features: Mapping[str, Tensor], row_numbers: Tensor, side: str) -> Tensor:
         """Return the embeddings of one side's texts, each row as long as the batch's."""
-        own: dict[str, Any] = {
-            name: values[places] for name, values in features.items() if name != _QUERIES
+        inputs: dict[str, Any] = {
+            name: values[row_numbers] for name, values in features.items() if name != _QUERIES
         }
         first = _find_first(self._model, side)
         expansion = first.__dict__.get("_query_expansion") if side == "query" else None
         if expansion is not None:
-            own |= self._mark_expansion(own["input_ids"], own["attention_mask"], expansion)
-        own["modality"] = "text"
-        output = self._model(own, task=side)
+            inputs |= self._mark_expansion(inputs["input_ids"], inputs["attention_mask"], expansion)
+        inputs["modality"] = "text"
+        output = self._model(inputs, task=side)
         embeddings: Tensor = output[_OUTPUTS[self.similarity.kind]]
         if self.similarity.kind == "token_vectors":
             mask: Tensor = output["attention_mask"]
@@ -188,9 +188,9 @@ class StockModel:
             self._tokenizer.convert_tokens_to_ids(token)
             if token is not None
             else next(
-                one
-                for one in (self._tokenizer.mask_token_id, self._tokenizer.eos_token_id)
-                if one is not None
+                id_
+                for id_ in (self._tokenizer.mask_token_id, self._tokenizer.eos_token_id)
+                if id_ is not None
             )
         )
         is_other = (ids != expanding) & mask.bool()
@@ -209,16 +209,16 @@ class StockModel:
         names: dict[str, str] = {}
         for name, _ in self._model.named_parameters():
             number, _, inner = name.partition(".")
-            module, place = self._model[int(number)], number
+            module, number_on_disk = self._model[int(number)], number
             if inner.startswith(
                 "sub_modules."
             ):  # a router names its modules' folders by their route
                 _, route, number, inner = inner.split(".", 3)
-                module, place = module.sub_modules[route][int(number)], f"{route}_{number}"
+                module, number_on_disk = module.sub_modules[route][int(number)], f"{route}_{number}"
             if hasattr(module, "auto_model"):
                 names[name] = inner.removeprefix("model.").removeprefix("auto_model.")
             else:
-                names[name] = f"{place}_{type(module).__name__}.{inner}"
+                names[name] = f"{number_on_disk}_{type(module).__name__}.{inner}"
         return names
 
     def save(self, folder: Path) -> None:

@@ -56,7 +56,9 @@ def give_guide(loss: Loss, guide: Guide) -> Loss:
     """Return the loss with a guide, if it or a loss inside it can have one and has none."""
     inner = getattr(loss, "loss", ())
     if isinstance(inner, tuple) and inner:
-        changed: dict[str, Any] = {"loss": tuple(give_guide(one, guide) for one in inner)}
+        changed: dict[str, Any] = {
+            "loss": tuple(give_guide(inner_loss, guide) for inner_loss in inner)
+        }
     elif isinstance(loss, GuidedLoss) and loss.guide is None:
         changed = {"guide": guide}
     else:
@@ -66,12 +68,12 @@ def give_guide(loss: Loss, guide: Guide) -> Loss:
 
 def list_guided_losses(losses: Sequence[Any]) -> list[GuidedLoss]:
     """Return all losses that can have a guide, those inside other losses included."""
-    found: list[GuidedLoss] = []
+    guided: list[GuidedLoss] = []
     for loss in losses:
         inner = getattr(loss, "loss", ())
-        found += [loss] if isinstance(loss, GuidedLoss) else []
-        found += list_guided_losses(inner) if isinstance(inner, tuple) else []
-    return found
+        guided += [loss] if isinstance(loss, GuidedLoss) else []
+        guided += list_guided_losses(inner) if isinstance(inner, tuple) else []
+    return guided
 
 
 def find_guide(losses: Sequence[Loss | TokenLoss]) -> Guide | None:

@@ -21,14 +21,14 @@ class Candidates:
     """Texts of a batch that are compared with anchors: all anchors, positives or negatives.
 
     vectors [m, *e] are embeddings, prepared for comparison. For each text, row [m] is its row, text [m] its
-    id, valid [m] is False for padding, and `own` [m] is True if it may be a negative of its own row.
+    id, valid [m] is False for padding, and `in_own_row` [m] is True if it may be a negative of its own row.
     """
 
     vectors: Tensor
     row: Tensor
     text: Tensor
     valid: Tensor
-    own: Tensor
+    in_own_row: Tensor
 
     def __add__(self, other: Candidates) -> Candidates:
         import torch
@@ -44,14 +44,14 @@ def list_candidates(e: Embeddings) -> tuple[Candidates, Candidates, Candidates]:
     rows, slots = e.positive.shape[:2]
     number = torch.arange(rows, device=e.anchor.device, dtype=torch.int32)
 
-    def flatten(vectors: Tensor, text: Tensor, valid: Tensor, own: bool) -> Candidates:
+    def flatten(vectors: Tensor, text: Tensor, valid: Tensor, in_own_row: bool) -> Candidates:
         row = number[:, None].expand(-1, text.shape[1]).flatten()
         return Candidates(
             e.similarity.prepared(vectors).flatten(0, 1),
             row,
             text.flatten(),
             valid.flatten(),
-            torch.full_like(row, own, dtype=torch.bool),
+            torch.full_like(row, in_own_row, dtype=torch.bool),
         )
 
     return (
@@ -95,7 +95,7 @@ class ScoreRules:
         """Return the mask [block, m] of (left, right) pairs that do not count."""
         rows = left.row[block]
         same_row = rows[:, None] == right.row[None]
-        is_barred = (same_row & ~right.own) | ~right.valid
+        is_barred = (same_row & ~right.in_own_row) | ~right.valid
         if self.texts is not None:
             for ids in self.texts[rows].T:
                 is_barred |= ids[:, None] == right.text[None]

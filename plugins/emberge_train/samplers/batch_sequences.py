@@ -56,12 +56,12 @@ class DatasetBatches(Batches):
     def __len__(self) -> int:
         return self.one_pass if self.count is None else self.count
 
-    def __getitem__(self, place: int) -> Batch:
-        if not 0 <= place < len(self):
-            raise IndexError(f"batch {place} of {len(self)}")
-        turn, number = divmod(place, self.one_pass)
+    def __getitem__(self, number: int) -> Batch:
+        if not 0 <= number < len(self):
+            raise IndexError(f"batch {number} of {len(self)}")
+        turn, number_in_turn = divmod(number, self.one_pass)
         seed = stable_seed(self.seed, "turn", turn) if turn else self.seed
-        rows = take_rows(self.rows, self._draw_places(seed, number))
+        rows = take_rows(self.rows, self._draw_positions(seed, number_in_turn))
         return Batch((BatchPart(self.info.name, rows),), self.stage, self.negatives)
 
     @functools.cached_property
@@ -76,17 +76,17 @@ class DatasetBatches(Batches):
             self._orders[seed] = shuffled(len(self.rows), seed)
         return self._orders[seed]
 
-    def _draw_places(self, seed: int, number: int) -> NDArray[np.int64]:
+    def _draw_positions(self, seed: int, number: int) -> NDArray[np.int64]:
         """Return the positions in `rows` of the rows of batch `number`, in the order of that seed."""
         import numpy as np
 
         order = self._draw_order(seed)
         start = number * self.size
-        places = order[start : start + self.size]
-        missing_rows = self.size - len(places)
+        positions = order[start : start + self.size]
+        missing_rows = self.size - len(positions)
         if missing_rows and self.tail == "wrap":
-            return np.concatenate([places, order[: min(missing_rows, start)]])
-        return places
+            return np.concatenate([positions, order[: min(missing_rows, start)]])
+        return positions
 
     def kinds(self) -> frozenset[tuple[str, Negatives]]:
         return frozenset({(self.info.name, self.negatives)} if len(self) else ())
@@ -122,22 +122,22 @@ class TokenBatches(DatasetBatches):
         """Map the seed of the newest order to the number of tokens before each of its rows."""
         return {}
 
-    def _draw_places(self, seed: int, number: int) -> NDArray[np.int64]:
+    def _draw_positions(self, seed: int, number: int) -> NDArray[np.int64]:
         import numpy as np
 
-        places = self._draw_order(seed)
+        positions = self._draw_order(seed)
         if seed not in self._tokens_before:
             self._tokens_before.clear()
-            lengths = self._lengths[places]
+            lengths = self._lengths[positions]
             self._tokens_before[seed] = np.cumsum(lengths) - lengths
         before = self._tokens_before[seed]
         first, last = np.searchsorted(before, [number * self.limit, (number + 1) * self.limit])
-        batch_places = places[first:last]
+        batch_positions = positions[first:last]
         row_end = (number + 1) * self.limit - int(self._lengths.sum())
         if row_end > 0 and self.tail == "wrap":
             wrapped_count = int(np.searchsorted(before, row_end))
-            return np.concatenate([batch_places, places[: min(wrapped_count, int(first))]])
-        return batch_places
+            return np.concatenate([batch_positions, positions[: min(wrapped_count, int(first))]])
+        return batch_positions
 
 
 def batches_by_dataset(
@@ -238,11 +238,11 @@ class InOrder(Batches):
     def __len__(self) -> int:
         return int(self._ends[-1]) if self.parts else 0
 
-    def __getitem__(self, place: int) -> Batch:
-        if not 0 <= place < len(self):
-            raise IndexError(f"batch {place} of {len(self)}")
-        part, number = self._find_batch(place)
-        return self.parts[part][number]
+    def __getitem__(self, number: int) -> Batch:
+        if not 0 <= number < len(self):
+            raise IndexError(f"batch {number} of {len(self)}")
+        part, number_in_part = self._find_batch(number)
+        return self.parts[part][number_in_part]
 
     def _find_batch(self, index: int) -> tuple[int, int]:
         """Return the part that contains batch `index`, and the batch's number within the part."""
