@@ -233,7 +233,7 @@ def _write_modules(layout: Layout, before: Layout, target: Path) -> None:
 
 
 def _number_entries(entries: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """Return the entries of modules.json numbered in order, and named by the number unless named by a word."""
+    """Return the entries of modules.json numbered in order, named by number unless they have a word."""
     numbered = []
     for index, entry in enumerate(entries):
         name = str(entry.get("name", ""))
