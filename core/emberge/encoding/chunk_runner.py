@@ -86,8 +86,8 @@ class EncodePlan:
     Activations are kept for `kept_tokens` tokens or, if that is None, for as many tokens as fit into
     `kept_bytes`. If both are None, all activations are kept, as in a plain pass. `autocast` is a dtype, or
     None for the dtype of the weights. `dropout` is True if a pass draws random numbers of any kind, which are
-    then the same in both passes. With `sharded`, each of the `ranks` has a share of the weights, and all run
-    equally many chunks at the same time. Texts of losses over tokens are packed into rows of `packing`
+    then the same in both passes. With `splits_weights`, each of the `ranks` has a share of the weights, and
+    all run equally many chunks at the same time. Texts of losses over tokens are packed into rows of `packing`
     tokens, unless that is None.
     """
 
@@ -97,7 +97,7 @@ class EncodePlan:
     autocast: torch.dtype | None = None
     dropout: bool = True
     ranks: Ranks = ALONE
-    sharded: bool = False
+    splits_weights: bool = False
     packing: int | None = None
 
 
@@ -187,7 +187,7 @@ class ChunkRunner:
     def _is_kept_by_all(self, keep: bool) -> bool:
         """Return whether all ranks that run this chunk together keep its graph."""
         # Split weights are handed round in a pass: a chunk runs again on every rank or on none.
-        return not self.plan.ranks.any_of([not keep])[0] if self.plan.sharded else keep
+        return not self.plan.ranks.any_of([not keep])[0] if self.plan.splits_weights else keep
 
     def total_counts(self, *, texts_on_all_ranks: bool) -> Tensor | None:
         """Return the sum of the first pass's counts over chunks and ranks; None without a loss term.

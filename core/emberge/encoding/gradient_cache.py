@@ -59,7 +59,7 @@ def encode_and_backward(
     lengths = np.fromiter((len(t.ids) for t in texts), np.int64, len(texts))
     pieces = cut_chunks(lengths, plan.token_budget)
     # Ranks that share weights hand them round in every chunk, so all of them run equally many.
-    idle = plan.ranks.find_largest(len(pieces)) - len(pieces) if plan.sharded else 0
+    idle = plan.ranks.find_largest(len(pieces)) - len(pieces) if plan.splits_weights else 0
 
     def embed(features: Features) -> ChunkOutput:
         out = encoder(features, layers)
@@ -114,7 +114,7 @@ def _send_gradients(
     """
     plan = runner.plan
     # Shares of weights get the mean of the ranks' gradients, where their sum is meant.
-    scale = plan.ranks.size if plan.sharded else 1.0
+    scale = plan.ranks.size if plan.splits_weights else 1.0
     encoder_loss = encoded.embeddings.new_zeros(())
     for index in range(len(runner.features.pieces)):
         output = runner.pop_graph(index) or runner.run(index, runner.features[index])

@@ -1,4 +1,4 @@
-"""Several processes as one training: collectives, sharded weights."""
+"""Several processes as one training: collectives, split weights."""
 
 import lazy_loader
 

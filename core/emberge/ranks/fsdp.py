@@ -6,7 +6,7 @@ Without a split, all functions work on ordinary tensors.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 
 import torch
 from torch import Tensor, nn
@@ -119,12 +119,12 @@ def gathered_weights(module: nn.Module) -> Iterator[None]:
             owner.register_parameter(name, parameter)
 
 
-def sum_gradients(parameters: Mapping[str, Tensor], ranks: Ranks, split: bool) -> None:
+def sum_gradients(parameters: Sequence[Tensor], ranks: Ranks, splits_weights: bool) -> None:
     """Replace every gradient by the sum over ranks; FSDP2 has already summed those of split parameters."""
-    whole_parameters = {name: p for name, p in parameters.items() if not is_split(p)}
-    if split:
+    whole_parameters = [parameter for parameter in parameters if not is_split(parameter)]
+    if splits_weights:
         # The gradient cache has scaled all gradients for the mean that split parameters get.
-        for parameter in whole_parameters.values():
+        for parameter in whole_parameters:
             if parameter.grad is not None:
                 parameter.grad.div_(ranks.size)
     ranks.sum_gradients(whole_parameters)

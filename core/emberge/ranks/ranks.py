@@ -112,13 +112,14 @@ class Ranks:
             dist.all_reduce(maximum, op=dist.ReduceOp.MAX)
         return int(maximum)
 
-    def sum_gradients(self, parameters: Mapping[str, Tensor]) -> None:
+    def sum_gradients(self, parameters: Sequence[Tensor]) -> None:
         """Replace each gradient by the sum over all ranks; a gradient that no rank has stays None."""
         if self.size == 1:
             return
-        values = list(parameters.values())
-        has_gradient = self.any_of([p.grad is not None for p in values])
-        parameters_with_gradient = [p for p, has in zip(values, has_gradient, strict=True) if has]
+        has_gradient = self.any_of([p.grad is not None for p in parameters])
+        parameters_with_gradient = [
+            p for p, has in zip(parameters, has_gradient, strict=True) if has
+        ]
         for parameter in parameters_with_gradient:
             if parameter.grad is None:
                 parameter.grad = torch.zeros_like(parameter)

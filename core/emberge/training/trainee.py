@@ -37,7 +37,7 @@ class Trainee:
         raise NotImplementedError
 
     @property
-    def shares_weights(self) -> bool:
+    def splits_weights(self) -> bool:
         """True if each rank has only a part of the weights (FSDP2)."""
         return False
 

@@ -82,8 +82,8 @@ class Session(Trainee):
         return {name: parameter for name, parameter in parameters if parameter.requires_grad}
 
     @property
-    def shares_weights(self) -> bool:
-        return self.encode_plan.sharded
+    def splits_weights(self) -> bool:
+        return self.encode_plan.splits_weights
 
     @property
     def steps(self) -> int:

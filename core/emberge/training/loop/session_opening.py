@@ -81,9 +81,9 @@ def open_session(
         RanksError: if the ranks do not find each other.
     """
     ranks = _join_started_ranks(machine)
-    is_sharded = machine.shard and ranks.size > 1
+    splits_weights = machine.shard and ranks.size > 1
     store, options = store or work, job.options
-    _refuse_job(job, is_sharded, takes_losses)
+    _refuse_job(job, splits_weights, takes_losses)
     with contextlib.ExitStack() as stack:
         stack.enter_context(torch.random.fork_rng())
         settings = choose_settings(work, options, ranks)
@@ -111,7 +111,7 @@ def open_session(
         encoder.module.train(options.dropout)
         # Split weights would stay gathered after a forward pass without a backward pass.
         draws_random = draws_random_numbers(encoder, settings.autocast)
-        if is_sharded:
+        if splits_weights:
             split_weights(encoder, ranks)
         yield Session(
             job=job,
@@ -149,7 +149,7 @@ def _read_once(ranks: Ranks, read: Callable[[], T]) -> T:
     return read()
 
 
-def _refuse_job(job: FitJob, is_sharded: bool, takes_losses: bool) -> None:
+def _refuse_job(job: FitJob, splits_weights: bool, takes_losses: bool) -> None:
     """Refuse losses that do not fit the data, unknown names in options, and what ranks cannot split.
 
     Raises:
@@ -163,7 +163,7 @@ def _refuse_job(job: FitJob, is_sharded: bool, takes_losses: bool) -> None:
             raise CheckpointError("\n".join(harm))
         if problems := [p for info in infos for p in find_loss_problems(job.losses, info)]:
             raise DataError("\n".join(problems))
-    for info in infos if is_sharded else ():
+    for info in infos if splits_weights else ():
         if _needs_windows(job, info):
             raise CheckpointError(
                 "a head that predicts tokens shares weights with the model, which ranks cannot split yet; "
@@ -286,7 +286,7 @@ def _build_encode_plan(
         autocast=settings.autocast,
         dropout=draws_random,
         ranks=ranks,
-        sharded=any(is_split(parameter) for parameter in encoder.module.parameters()),
+        splits_weights=any(is_split(parameter) for parameter in encoder.module.parameters()),
         packing=job.options.packing,
     )
 

@@ -57,7 +57,7 @@ class Trainer:
         self.trainee, self.options, self.work = trainee, options, work
         self.ranks, self.parameters = trainee.ranks, trainee.parameters
         self.progress, self.warn, self.clock = progress, warn, clock
-        self.split = trainee.shares_weights
+        self.splits_weights = trainee.splits_weights
         self.optimizer = build_adamw(
             self.parameters, options, trainee.decays, fused=trainee.fixes_threads
         )
@@ -148,9 +148,10 @@ class Trainer:
         for group in self.optimizer.param_groups:
             group["lr"] = options.learning_rate * factor
         pass_result = self.trainee.backward(batch)
-        sum_gradients(self.parameters, self.ranks, self.split)
+        parameters = list(self.parameters.values())
+        sum_gradients(parameters, self.ranks, self.splits_weights)
         max_norm = options.max_grad_norm if options.max_grad_norm is not None else float("inf")
-        norm = clip_gradients(list(self.parameters.values()), max_norm)
+        norm = clip_gradients(parameters, max_norm)
         self.optimizer.step()
         self.optimizer.zero_grad(set_to_none=True)
         record.add(batch, pass_result, norm, options.learning_rate * factor)
@@ -210,7 +211,7 @@ class Trainer:
 
     def _save_state(self, step: int, identity: Mapping[str, Any], record: MetricLog) -> None:
         tensors = dict(self.parameters) | read_optimizer_state(self.optimizer, self.parameters)
-        if self.split:
+        if self.splits_weights:
             tensors = {name: gather_on_cpu(tensor) for name, tensor in tensors.items()}
         tensors |= {
             f"{BEST_PREFIX}{name}": value for name, value in self.history.best_weights.items()
