@@ -87,8 +87,8 @@ class EncodePlan:
     `kept_bytes`. If both are None, all activations are kept, as in a plain pass. `autocast` is a dtype, or
     None for the dtype of the weights. `dropout` is True if a pass draws random numbers of any kind, which are
     then the same in both passes. With `splits_weights`, each of the `ranks` has a share of the weights, and
-    all run equally many chunks at the same time. Texts of losses over tokens are packed into rows of `packing`
-    tokens, unless that is None.
+    all run equally many chunks at the same time. Texts of losses over tokens are packed into rows of
+    `packing` tokens, unless that is None.
     """
 
     token_budget: int

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import replace
@@ -38,7 +39,7 @@ BEST_PREFIX = "best."
 
 
 class Trainer:
-    """Training of a trainee: optimizer, metrics, states and results.
+    """Training of a trainee, such as a `Session`: optimizer, metrics, states and results.
 
     With several ranks, each rank has a trainer, and all run the same steps; the first rank writes for all.
     """
@@ -136,9 +137,20 @@ class Trainer:
 
     def step(self, batch: PlannedBatch, record: MetricLog) -> None:
         """Run one optimizer step."""
-        options, step = self.options, batch.step
-        steps = self.trainee.steps
-        factor = compute_learning_rate_factor(
+        learning_rate = self._set_learning_rate(batch.step)
+        pass_result = self.trainee.backward(batch)
+        parameters = list(self.parameters.values())
+        sum_gradients(parameters, self.ranks, self.splits_weights)
+        limit = self.options.max_grad_norm
+        norm = clip_gradients(parameters, math.inf if limit is None else limit)
+        self.optimizer.step()
+        self.optimizer.zero_grad(set_to_none=True)
+        record.add(batch, pass_result, norm, learning_rate)
+
+    def _set_learning_rate(self, step: int) -> float:
+        """Set and return the learning rate of a step, from 0."""
+        options, steps = self.options, self.trainee.steps
+        learning_rate = options.learning_rate * compute_learning_rate_factor(
             step,
             steps,
             options.count_warmup_steps(steps),
@@ -146,15 +158,8 @@ class Trainer:
             from_zero=self.trainee.warms_up_from_zero,
         )
         for group in self.optimizer.param_groups:
-            group["lr"] = options.learning_rate * factor
-        pass_result = self.trainee.backward(batch)
-        parameters = list(self.parameters.values())
-        sum_gradients(parameters, self.ranks, self.splits_weights)
-        max_norm = options.max_grad_norm if options.max_grad_norm is not None else float("inf")
-        norm = clip_gradients(parameters, max_norm)
-        self.optimizer.step()
-        self.optimizer.zero_grad(set_to_none=True)
-        record.add(batch, pass_result, norm, options.learning_rate * factor)
+            group["lr"] = learning_rate
+        return learning_rate
 
     def _resume_from_state(self, identity: Mapping[str, Any], record: MetricLog) -> int:
         states = self.work / "states"
