@@ -163,6 +163,21 @@ class MetricLog:
         while len(self._waiting) > most_waiting:
             self._read_step(self._waiting.popleft())
 
+    def facts(self) -> dict[str, Any]:
+        """Return the losses and sums that a resumed training needs, as plain values."""
+        return {
+            "losses": self.losses,
+            "names": self.names,
+            "examples": self.examples,
+            "model": self.model.facts(),
+        }
+
+    def restore(self, facts: Mapping[str, Any]) -> None:
+        """Restore the losses and sums that `facts` returned."""
+        self.losses, self.names = list(facts["losses"]), list(facts["names"])
+        self.examples = facts["examples"]
+        self.model.restore(facts["model"])
+
     def flush_losses(self) -> None:
         """Wait for all numbers that are still being copied from the device, and read them.
 

@@ -70,12 +70,7 @@ class Trainer:
     def run(self, metric: Callable[..., None], folder: Path | None) -> FitResult:
         """Train to the end, from the newest state if one exists, and write the model into `folder`."""
         trainee, steps, clock = self.trainee, self.trainee.steps, self.clock
-        logging_interval = self.options.logging_steps or MetricLog.choose_interval(steps)
-        model_metrics, states = ModelMetrics(self.warn), str(self.work / "states")
-        record = MetricLog(
-            steps, metric, logging_interval, trainee.tasks, states, self.ranks, model_metrics
-        )
-        identity = trainee.identity()
+        record, identity = self._open_log(metric), trainee.identity()
         first = self._resume_from_state(identity, record)
         started, before = time.monotonic(), self.seconds
         cpu_seconds_before = time.process_time() - self.cpu_seconds
@@ -100,6 +95,18 @@ class Trainer:
                 self._keep_model(step + 1)
         record.finish()
         return self._build_result(record, self._write_model(folder))
+
+    def _open_log(self, metric: Callable[..., None]) -> MetricLog:
+        steps = self.trainee.steps
+        return MetricLog(
+            steps,
+            metric,
+            self.options.logging_steps or MetricLog.choose_interval(steps),
+            self.trainee.tasks,
+            str(self.work / "states"),
+            self.ranks,
+            ModelMetrics(self.warn),
+        )
 
     def _build_result(self, record: MetricLog, checkpoints: tuple[Path, ...]) -> FitResult:
         steps, best = len(record.losses), self.history.best
@@ -182,10 +189,7 @@ class Trainer:
             if name.startswith(BEST_PREFIX)
         }
         restore_optimizer(self.optimizer, self.parameters, state.tensors)
-        record.losses = list(state.facts["losses"])
-        record.names = list(state.facts["names"])
-        record.examples = state.facts["examples"]
-        record.model.restore(state.facts["model"])
+        record.restore(state.facts)
         self.history.restore(state.facts.get("scores", ()))
         self.seconds = state.facts["seconds"]
         self.cpu_seconds = state.facts.get("cpu_seconds", 0.0)
@@ -223,10 +227,7 @@ class Trainer:
         }
         facts = {
             "identity": identity,
-            "losses": record.losses,
-            "names": record.names,
-            "examples": record.examples,
-            "model": record.model.facts(),
+            **record.facts(),
             "scores": self.history.scores,
             "seconds": self.seconds,
             "cpu_seconds": self.cpu_seconds,
