@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 from emberge import Batch, Batches, Count, Negatives, PerDataset, Pool, Sampler, stable_seed
-from emberge_train import Shuffled, batches_by_dataset
+from emberge_train import OneDataset, Shuffled
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,7 +47,7 @@ class Mixed(Sampler):
             by_task={name: value // self.draws for name, value in size.by_task.items()},
             by_dataset={name: value // self.draws for name, value in size.by_dataset.items()},
         )
-        datasets = batches_by_dataset(pool, small_batch_sizes, "drop", seed)
+        datasets = OneDataset(batch_size=small_batch_sizes).batches_by_dataset(pool, seed)
         sequences = []
         for draw in range(self.draws):
             draw_seed = stable_seed(seed, "draw", draw)

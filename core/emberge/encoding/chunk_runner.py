@@ -42,7 +42,7 @@ def measure_activation_budget(module: nn.Module, device: torch.device, local_ran
 
     On a CPU the memory is shared by `local_ranks` ranks.
     """
-    reserved_bytes = BYTES_A_PARAMETER * sum(_count_local(p) for p in module.parameters())
+    reserved_bytes = BYTES_A_PARAMETER * sum(p.numel() for p in _list_local_parameters(module))
     if device.type == "cuda":
         free, share = torch.cuda.mem_get_info(device)[0], GPU_SHARE
     else:
@@ -50,22 +50,17 @@ def measure_activation_budget(module: nn.Module, device: torch.device, local_ran
     return max(0, int((free - reserved_bytes) * share))
 
 
-def _count_local(parameter: Tensor) -> int:
-    """Return the number of a parameter's elements on this rank: all, unless it is split over ranks."""
-    local = getattr(parameter, "to_local", None)
-    return (local() if local is not None else parameter).numel()
-
-
-def _list_storages(module: nn.Module) -> Iterator[torch.UntypedStorage]:
+def _list_local_parameters(module: nn.Module) -> Iterator[Tensor]:
+    """Yield a module's parameters; of those that are split over ranks, this rank's part."""
     for parameter in module.parameters():
-        local = getattr(parameter, "to_local", None)
-        yield (local() if local is not None else parameter).untyped_storage()
+        get_local_part = getattr(parameter, "to_local", None)
+        yield parameter if get_local_part is None else get_local_part()
 
 
 @contextlib.contextmanager
 def count_saved_bytes(module: nn.Module) -> Iterator[list[int]]:
     """Yield a list whose item counts the bytes that forward passes inside save for the backward pass."""
-    module_storages = {storage.data_ptr() for storage in _list_storages(module)}
+    module_storages = {p.untyped_storage().data_ptr() for p in _list_local_parameters(module)}
     total = [0]
 
     def pack(tensor: Tensor) -> Tensor:

@@ -205,15 +205,11 @@ def _explain_lost_rank() -> Iterator[None]:
     try:
         yield
     except (dist.DistError, RuntimeError) as error:
-        raise _build_lost_rank_error(error) from error
-
-
-def _build_lost_rank_error(error: Exception) -> LostRankError:
-    line = (str(error).splitlines() or [type(error).__name__])[0]
-    return LostRankError(
-        f"another rank has ended ({line[:160]}); its own message names the reason, and the same "
-        "command goes on from the newest state"
-    )
+        line = (str(error).splitlines() or [type(error).__name__])[0]
+        raise LostRankError(
+            f"another rank has ended ({line[:160]}); its own message names the reason, and the same "
+            "command goes on from the newest state"
+        ) from error
 
 
 def _split_into_buckets(grads: Sequence[Tensor]) -> Iterator[list[Tensor]]:

@@ -22,18 +22,13 @@ from emberge.contracts import (
     TokenLoss,
 )
 from emberge.encoding import BatchEmbeddings, to_device
-from emberge.errors import DataError
 from emberge.ranks import shard_rows
 from emberge.training.batch_plan import PlannedPart
 from emberge.training.batch_texts import DrawnBatch, DrawnPart
 
 
 class Objective:
-    """Losses of each dataset, and their weighted sums.
-
-    Raises:
-        DataError: if a dataset has no loss.
-    """
+    """Losses of each dataset, and their weighted sums."""
 
     def __init__(
         self, losses: PerDataset[tuple[AnyLoss, ...]], infos: Sequence[DatasetInfo]
@@ -41,12 +36,7 @@ class Objective:
         self._losses: dict[str, tuple[Loss, ...]] = {}
         self._token_losses: dict[str, tuple[TokenLoss, ...]] = {}
         for info in infos:
-            dataset_losses = losses.of(info.name, info.task)
-            if not dataset_losses:
-                raise DataError(
-                    f"dataset '{info.name}' ({info.task}) has no loss; "
-                    f"give one under default, by_task: {{{info.task}: …}} or by_dataset"
-                )
+            dataset_losses = losses.of(info.name, info.task) or ()
             self._losses[info.name] = tuple(x for x in dataset_losses if isinstance(x, Loss))
             self._token_losses[info.name] = tuple(
                 x for x in dataset_losses if isinstance(x, TokenLoss)

@@ -131,9 +131,6 @@ class FitOptions(BatchOptions):
         super().__post_init__()
         if self.warmup_ratio is not None and self.warmup_steps is not None:
             raise ValueError("give warmup_ratio or warmup_steps, not both")
-        self._check_decay()
-
-    def _check_decay(self) -> None:
         total_share = self.warmup_share(self.max_steps) + DECAY_SHARE
         if self.schedule == "warmup_stable_decay" and total_share > 1 + 1e-9:
             raise ValueError(

@@ -1,10 +1,9 @@
-"""Batches of one dataset, of a pool, and of several sequences: shuffled, or one after another."""
+"""Batches of one dataset, and of several sequences: shuffled, or one after another."""
 
 from __future__ import annotations
 
 import dataclasses
 import functools
-import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
@@ -15,8 +14,6 @@ from emberge import (
     DataError,
     DatasetInfo,
     Negatives,
-    PerDataset,
-    Pool,
     shuffled,
     stable_seed,
 )
@@ -140,60 +137,7 @@ class TokenBatches(DatasetBatches):
         return batch_positions
 
 
-def batches_by_dataset(
-    pool: Pool,
-    batch_size: PerDataset[int],
-    tail: Tail,
-    seed: int,
-    *,
-    batch_tokens: PerDataset[int] | None = None,
-    stage: int = 0,
-    negatives: Negatives = "auto",
-) -> list[DatasetBatches]:
-    """Return each dataset's batches in the pool's order; warn of datasets without a batch and leave them out.
-
-    Batches of single texts are cut by `batch_tokens`, if that has a value for the dataset.
-
-    Raises:
-        DataError: if a dataset has no batch size, or no dataset fills a batch.
-    """
-    datasets: list[DatasetBatches] = []
-    too_small: list[str] = []
-    for info, rows in pool.items():
-        row_seed = stable_seed(seed, "rows", info.name)
-        tokens = batch_tokens.of(info.name, info.task) if batch_tokens is not None else None
-        if tokens is not None and info.task == "text":
-            sequence: DatasetBatches = _build_token_batches(
-                DatasetBatches(info, rows, 1, row_seed, tail, stage=stage, negatives=negatives),
-                tokens,
-            )
-            size_label = f"{tokens} tokens"
-        else:
-            size = _read_batch_size(batch_size, info)
-            sequence = DatasetBatches(
-                info, rows, size, row_seed, tail, stage=stage, negatives=negatives
-            )
-            size_label = f"{size}"
-        if len(sequence):
-            datasets.append(sequence)
-        else:
-            too_small.append(f"'{info.name}' ({len(rows)} rows, batches of {size_label})")
-    if too_small and not datasets:
-        raise DataError(
-            f"no dataset fills a batch: {', '.join(too_small)}; lower batch_size or batch_tokens, or set "
-            "tail: keep"
-        )
-    if too_small:
-        warnings.warn(
-            f"smaller than one batch and left out: {', '.join(too_small)}; "
-            "lower their batch_size or set tail: wrap or keep",
-            UserWarning,
-            stacklevel=2,
-        )
-    return datasets
-
-
-def _build_token_batches(plain: DatasetBatches, limit: int) -> TokenBatches:
+def build_token_batches(plain: DatasetBatches, limit: int) -> TokenBatches:
     """Return batches of about `limit` tokens.
 
     Raises:
@@ -214,16 +158,6 @@ def _build_token_batches(plain: DatasetBatches, limit: int) -> TokenBatches:
     fields = {f.name: getattr(plain, f.name) for f in dataclasses.fields(plain)}
     token_batches = TokenBatches(**fields, limit=limit)
     return replace(token_batches, size=max(1, round(rows / max(1, token_batches.one_pass))))
-
-
-def _read_batch_size(batch_size: PerDataset[int], info: DatasetInfo) -> int:
-    size = batch_size.of(info.name, info.task)
-    if size is None:
-        raise DataError(
-            f"dataset '{info.name}' ({info.task}) has no batch_size; give one under default, "
-            "by_task or by_dataset"
-        )
-    return size
 
 
 class InOrder(Batches):

@@ -21,7 +21,8 @@ from emberge import (
     suggest,
 )
 
-from emberge_train.samplers.batch_sequences import DatasetBatches, batches_by_dataset
+from emberge_train.samplers.batch_sequences import DatasetBatches
+from emberge_train.samplers.one_dataset import OneDataset
 
 # Shares that people round to a few digits still make a whole.
 ROUNDING = 1e-6
@@ -87,7 +88,8 @@ class Mixture(Sampler):
                     f"{tokens[info.name]}; lower batch_tokens or its share, or give it more texts"
                 )
         limits = PerDataset(by_dataset={name: max(1, count) for name, count in tokens.items()})
-        parts = batches_by_dataset(pool, PerDataset(), "drop", seed, batch_tokens=limits)
+        sampler = OneDataset(batch_size=PerDataset(), batch_tokens=limits)
+        parts = sampler.batches_by_dataset(pool, seed)
         turns = [[part for part in parts if part.info.name in names] for names in groups.values()]
         length = max(len(part) * len(turn) for turn in turns for part in turn)
         return _MixtureBatches(

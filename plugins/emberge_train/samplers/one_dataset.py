@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from emberge import (
     Batches,
     Count,
     DataError,
+    DatasetInfo,
     Negatives,
     PerDataset,
     Pool,
@@ -18,13 +20,14 @@ from emberge import (
     stable_seed,
     suggest,
 )
-from emberge.contracts import Tail
+from emberge.contracts import Rows, Tail
 
 from emberge_train.samplers.batch_sequences import (
     DatasetBatches,
     InOrder,
     Shuffled,
-    batches_by_dataset,
+    TokenBatches,
+    build_token_batches,
 )
 
 # BOOM's order, in which reranking counts as retrieval; pair classification, which BOOM has not, is like sts.
@@ -55,20 +58,49 @@ class OneDataset(Sampler):
     def batches_by_dataset(
         self, pool: Pool, seed: int, *, stage: int = 0, negatives: Negatives = "auto"
     ) -> list[DatasetBatches]:
-        """Return each dataset's batches.
+        """Return each dataset's batches in the pool's order; leave out datasets without a batch, with a warning.
 
         Raises:
             DataError: if a dataset has no batch size, or no dataset fills a batch.
         """
-        return batches_by_dataset(
-            pool,
-            self.batch_size,
-            self.tail,
-            seed,
-            batch_tokens=self.batch_tokens,
-            stage=stage,
-            negatives=negatives,
-        )
+        sequences = [self._build_batches(info, rows, seed) for info, rows in pool.items()]
+        datasets = [
+            replace(sequence, stage=stage, negatives=negatives)
+            for sequence in sequences
+            if len(sequence)
+        ]
+        too_small = ", ".join(map(self._describe_small, (s for s in sequences if not len(s))))
+        if too_small and not datasets:
+            raise DataError(
+                f"no dataset fills a batch: {too_small}; lower batch_size or batch_tokens, or set tail: keep"
+            )
+        if too_small:
+            warnings.warn(
+                f"smaller than one batch and left out: {too_small}; "
+                "lower their batch_size or set tail: wrap or keep",
+                UserWarning,
+                stacklevel=2,
+            )
+        return datasets
+
+    def _build_batches(self, info: DatasetInfo, rows: Rows, seed: int) -> DatasetBatches:
+        """Return a dataset's batches, those of single texts cut by `batch_tokens` if that is given."""
+        row_seed = stable_seed(seed, "rows", info.name)
+        tokens = self.batch_tokens.of(info.name, info.task) if info.task == "text" else None
+        if tokens is not None:
+            return build_token_batches(DatasetBatches(info, rows, 1, row_seed, self.tail), tokens)
+        size = self.batch_size.of(info.name, info.task)
+        if size is None:
+            raise DataError(
+                f"dataset '{info.name}' ({info.task}) has no batch_size; give one under default, "
+                "by_task or by_dataset"
+            )
+        return DatasetBatches(info, rows, size, row_seed, self.tail)
+
+    @staticmethod
+    def _describe_small(batches: DatasetBatches) -> str:
+        size = f"{batches.limit} tokens" if isinstance(batches, TokenBatches) else batches.size
+        return f"'{batches.info.name}' ({len(batches.rows)} rows, batches of {size})"
 
 
 @dataclass(frozen=True, kw_only=True)
