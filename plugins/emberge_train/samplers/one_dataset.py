@@ -58,7 +58,7 @@ class OneDataset(Sampler):
     def batches_by_dataset(
         self, pool: Pool, seed: int, *, stage: int = 0, negatives: Negatives = "auto"
     ) -> list[DatasetBatches]:
-        """Return each dataset's batches in the pool's order; leave out datasets without a batch, with a warning.
+        """Return each dataset's batches in order; leave out datasets without a batch, with a warning.
 
         Raises:
             DataError: if a dataset has no batch size, or no dataset fills a batch.
