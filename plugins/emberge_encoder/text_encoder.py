@@ -311,16 +311,12 @@ class TextEncoder(LayoutOptions):
         """Refuse options that change more than weights, as an adapter cannot store such changes."""
         if not self.leaves_adapter:
             return
-        options = (
-            "pooling",
-            "normalize",
-            "prompts",
-            "include_prompt",
-            "dense",
-            "max_length",
-            "attention",
-        )
-        changed = [name for name in options if getattr(self, name) not in (None, {}, "as is")]
+        options = [option.name for option in dataclasses.fields(LayoutOptions)]
+        changed = [
+            name
+            for name in (*options, "attention")
+            if getattr(self, name) not in (None, {}, "as is")
+        ]
         if layout.bare:
             changed = ["pooling"]
         if changed:
