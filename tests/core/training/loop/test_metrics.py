@@ -62,7 +62,7 @@ def test_points_are_means_since_the_one_before() -> None:
 @pytest.mark.parametrize("up", [0.0, 1.0, 1000.0, 1e9], ids="up for {} s".format)
 def test_counts_are_those_of_all_ranks(up: float) -> None:
     class Two(Ranks):
-        def total(self, value: torch.Tensor) -> torch.Tensor:
+        def sum_over_ranks(self, value: torch.Tensor) -> torch.Tensor:
             return 2 * value
 
     clock = [up]
