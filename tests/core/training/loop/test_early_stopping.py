@@ -162,8 +162,8 @@ def test_the_best_models_of_the_two_newest_states_are_kept(tmp_path: Path) -> No
     )
     there = []
     for step in range(1, 5):
-        course.write(step, lambda side: (side / "config.json").touch())
-        course.scores = course.take(step)
+        course.write_model(step, lambda side: (side / "config.json").touch())
+        course.scores = course.score_model(step)
         course.drop_unneeded()
         there.append(sorted(path.name for path in tmp_path.iterdir()))
     assert there == [["step-1"], ["step-1", "step-2"], ["step-2"], ["step-2", "step-4"]]
