@@ -85,13 +85,10 @@ def test_a_recipe_trains_with_its_loss_and_merges_with_its_strategy(
     import torch
     from safetensors.torch import load_file
 
-    rows = json.loads(emberge(installed, "list", "--json", cwd=tmp_path))
-    assert {row["name"] for row in rows if row["plugin"] == "acme"} == {
-        "keep_norm",
-        "keep_norm_plain",
-        "uniformity",
-        "keep_layers",
+    listed = {
+        line.split()[0] for line in emberge(installed, "list", cwd=tmp_path).splitlines() if line
     }
+    assert {"keep_norm", "keep_norm_plain", "uniformity", "keep_layers"} <= listed
     assert "strength" in emberge(installed, "show", "acme:keep_norm", cwd=tmp_path)
 
     tiny.checkpoint(tmp_path / "bert")

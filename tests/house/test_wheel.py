@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import tomllib
 import zipfile
 from pathlib import Path
@@ -18,8 +17,6 @@ from tests.support.sources import CORE, EXAMPLES, PLUGINS, python_files
 from tests.support.tolerance import assert_combined
 
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
-# Plugins that listen, look models up or add a verb, and have no component of their own.
-WITHOUT_COMPONENTS = {"adapt", "hub", "terminal"}
 
 
 @pytest.fixture(scope="module")
@@ -110,9 +107,7 @@ def test_an_installed_wheel_lists_checks_runs_and_writes_plugins(
     assert "boom/demo" in emberge(installed, "recipes", cwd=tmp_path)
     printed = emberge(installed, "recipes", "boom/demo", cwd=tmp_path)
     assert printed.strip() == (ROOT / "merge_recipes/boom/demo.yaml").read_text("utf-8").strip()
-    rows = json.loads(emberge(installed, "list", "--json", cwd=tmp_path))
-    plugins = set(PROJECT["entry-points"]["emberge"])
-    assert {row["plugin"] for row in rows} == plugins - WITHOUT_COMPONENTS
+    assert emberge(installed, "list", cwd=tmp_path) == python("-m", "emberge", "list").stdout
 
     for seed in (1, 2):
         tiny.checkpoint(tmp_path / f"model{seed}", seed=seed)

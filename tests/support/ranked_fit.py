@@ -28,7 +28,6 @@ class Death:
     rank: int = 0
     how: str = "step"
     number: int = 1
-    delay: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -152,7 +151,7 @@ def _train(training: Training, rank: int) -> dict[str, Any]:
     def progress(done: int, total: int, unit: str, note: str = "") -> None:
         for death in deaths:
             if (death.how, death.number, unit) == ("step", done, "steps"):
-                threading.Timer(death.delay, _die).start()
+                threading.Timer(0, _die).start()
 
     # Ranks that are not the first write no result: a folder that cannot be made would tell.
     root = training.root if rank == 0 else Path(os.devnull)

@@ -47,7 +47,7 @@ class TokenizerFiles:
         """
         content = read_object(self.json_path)
         model, added = content.get("model"), content.get("added_tokens")
-        if not isinstance(model, dict) or not isinstance(added, list):
+        if not isinstance(model, dict) or not _is_list_of_objects(added):
             raise CheckpointError(
                 f"{self.json_path}: is no tokenizer, as it has no model or no added_tokens; get it again"
             )
@@ -94,6 +94,11 @@ def read_chat_template(folder: Path) -> Any:
     stored = (folder / name for name in ("chat_template.json", "tokenizer_config.json"))
     templates = (read_object_if_any(path).get("chat_template") for path in stored)
     return next((template for template in templates if template is not None), None)
+
+
+def _is_list_of_objects(value: object) -> bool:
+    """Return whether a value of JSON is a list of objects."""
+    return isinstance(value, list) and all(isinstance(entry, dict) for entry in value)
 
 
 def _find_algorithm(model: Mapping[str, Any]) -> str:

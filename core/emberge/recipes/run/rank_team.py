@@ -8,9 +8,8 @@ import datetime
 import os
 import tempfile
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 from emberge.contracts import Machine, StepFinished
 from emberge.errors import RecipeError, refuse_exits
@@ -38,6 +37,16 @@ def form_team(machine: Machine, *, shard: bool) -> RankTeam:
     return RankTeam(join_ranks(machine.devices[local_rank % len(machine.devices)]), shard)
 
 
+@dataclasses.dataclass(frozen=True)
+class _StepCall:
+    """What the first rank shares about a step: ids and hashes, which JSON can carry."""
+
+    step_id: str
+    fingerprint: str
+    finished: dict[str, str]  # fingerprints of earlier steps by id
+    recipe_hash: str
+
+
 class RankTeam(InThisProcess):
     """The executor of the first of several ranks, which the other ranks follow."""
 
@@ -53,8 +62,8 @@ class RankTeam(InThisProcess):
             return super().execute(run, step, fingerprint)
         machine = self._share_machine(run.context.machine)
         context = dataclasses.replace(run.context, machine=machine)
-        call = {"step": step.id, "fingerprint": fingerprint, "finished": run.fingerprints}
-        together = self._run_together({**call, "recipe": run.context.recipe})
+        call = _StepCall(step.id, fingerprint, run.fingerprints, run.context.recipe.hash)
+        together = self._run_together(call)
         return run_step(step, fingerprint, context, together)
 
     def _share_machine(self, machine: Machine) -> Machine:
@@ -64,7 +73,7 @@ class RankTeam(InThisProcess):
         )
 
     @contextlib.contextmanager
-    def _run_together(self, call: Mapping[str, Any]) -> Iterator[None]:
+    def _run_together(self, call: _StepCall) -> Iterator[None]:
         """Make the other ranks run a step during the block; after an error here, check that they failed too.
 
         Raises:
@@ -73,7 +82,7 @@ class RankTeam(InThisProcess):
         if self._broken:
             raise RanksError(f"{self._broken}; nothing more can be trained in this run")
         with self._agree_on_outcome():
-            self.ranks.share(dict(call))
+            self.ranks.share(dataclasses.asdict(call))
             yield
 
     @contextlib.contextmanager
@@ -126,8 +135,9 @@ class RankTeam(InThisProcess):
         Raises:
             EmbergeError: if a step failed on this rank only, or the first rank has ended.
         """
-        while (call := self.ranks.share(None)) is not None:
-            if call["recipe"] != recipe.hash:
+        while (shared := self.ranks.share(None)) is not None:
+            call = _StepCall(**shared)
+            if call.recipe_hash != recipe.hash:
                 raise RecipeError("this rank was given another recipe than the first one")
             try:
                 with self._agree_on_outcome():
@@ -139,7 +149,7 @@ class RankTeam(InThisProcess):
 
     def _follow_step(
         self,
-        call: Mapping[str, Any],
+        call: _StepCall,
         recipe: Recipe,
         out_folder: OutFolder,
         plugins: Plugins,
@@ -147,16 +157,16 @@ class RankTeam(InThisProcess):
     ) -> None:
         """Run a step as the first rank does, and drop what it writes and reports."""
         out_folder.prepare()
-        step = next(step for step in recipe.steps if step.id == call["step"])
+        step = next(step for step in recipe.steps if step.id == call.step_id)
         context = RunContext(
             out_folder=out_folder,
-            targets=find_targets(recipe, out_folder, plugins, call["finished"]),
+            targets=find_targets(recipe, out_folder, plugins, call.finished),
             record=lambda _: None,
             machine=self._share_machine(machine),
             recipe=recipe,
         )
         with tempfile.TemporaryDirectory(prefix="emberge-rank-") as output:
-            follower = _FollowerRun(step, call["fingerprint"], context, output=Path(output))
+            follower = _FollowerRun(step, call.fingerprint, context, output=Path(output))
             with refuse_exits(f"step '{step.id}'"):
                 step.step.run(follower)
 

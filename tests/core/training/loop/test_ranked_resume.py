@@ -70,7 +70,7 @@ def _killed(root: Path, arguments: dict[str, Any], deaths: Sequence[tuple[Death,
 def test_killed_ranks_end_in_the_same_bytes(shaky: Path, tmp_path: Path) -> None:
     arguments = _arguments(shaky, epochs=2)
     ranked_fit.run([Training(tmp_path / "whole", arguments)], tmp_path / "whole.pkl", 2)
-    deaths = [(Death(1, "step", 5),), (Death(0, "flush", 7),), (Death(0, "step", 4, 0.02),)]
+    deaths = [(Death(1, "step", 5),), (Death(0, "flush", 7),), (Death(0, "step", 4),)]
     assert _killed(tmp_path / "cut", arguments, deaths) == 3
     assert _contents(tmp_path / "cut") == _contents(tmp_path / "whole")
 
