@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Literal
 
@@ -88,22 +87,6 @@ class Problem:
 
     def __str__(self) -> str:
         return f"{self.where}: {self.message}" if self.where else self.message
-
-
-@contextmanager
-def refuse_exits(whose: str) -> Iterator[None]:
-    """Turn a `sys.exit` in the block into a PluginError, as it could end a run as if that had succeeded.
-
-    Raises:
-        PluginError: if the block calls `sys.exit`; the message names `whose` code did so.
-    """
-    try:
-        yield
-    except SystemExit as error:
-        raise PluginError(
-            f"{whose} called sys.exit({error.code!r}), which would end the whole command; "
-            "have it raise an error instead"
-        ) from error
 
 
 def is_temporary(error: BaseException) -> bool:

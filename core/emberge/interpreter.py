@@ -16,6 +16,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NoReturn
 
+from emberge.errors import PluginError
+
 
 def python_command(*words: str) -> list[str]:
     """Return the command that runs this interpreter with these arguments, such as `-m emberge run`.
@@ -115,6 +117,22 @@ def leave_process(code: int) -> NoReturn:
     except (OSError, ValueError, AttributeError):
         sys.exit(code)
     os._exit(code)
+
+
+@contextmanager
+def refuse_exits(whose: str) -> Iterator[None]:
+    """Turn a `sys.exit` in the block into a PluginError, as it could end a run as if that had succeeded.
+
+    Raises:
+        PluginError: if the block calls `sys.exit`; the message names `whose` code did so.
+    """
+    try:
+        yield
+    except SystemExit as error:
+        raise PluginError(
+            f"{whose} called sys.exit({error.code!r}), which would end the whole command; "
+            "have it raise an error instead"
+        ) from error
 
 
 def set_torch_defaults() -> None:

@@ -13,12 +13,11 @@ from emberge.merging import CopyJob, TensorJob
 from emberge.merging.chain import Chain, ModelOptions, Resolver
 from emberge.merging.request import Compute
 from emberge.merging.row_entries import RowStatistics, StatisticsEntry
-from emberge.merging.streaming.build_jobs import build_empty_block
 from emberge.merging.streaming.jobs import MergeJob, convert_piece
 from emberge.merging.streaming.scheduler import GRANULE, PutPiece, SchedulerLimits, run_jobs
-from emberge.numerics import kernels
+from emberge.numerics import DeltaProgram, NoRows, kernels
 from emberge.tensor_files import TensorSource, TensorSpec, bytes_of
-from emberge.tensor_names import measure_depths
+from emberge.tensor_names import find_layer, measure_depths
 from torch import Tensor
 
 
@@ -93,17 +92,18 @@ def merge_state_dicts(
     origin = base if any(s.base_policy != "forbidden" for s in strategy) else None
 
     def block(name: str, statistics: RowStatistics) -> Block:
-        return build_empty_block(
-            name,
-            tuple(models[0][name].shape),
+        shape = tuple(models[0][name].shape)
+        rows = NoRows(len(models), shape, merge_settings.dtype, origin is not None)
+        return Block(
+            name=name,
+            shape=shape,
+            layer=find_layer(name),
             models=model_names,
-            weights=[s.at(name, depth[name]) for s in schedules],
-            dtype=merge_settings.dtype,
-            based=origin is not None,
-        ).replace(
-            seed=merge_settings.seed,
             groups=tuple(merge_settings.groups or [""] * len(models)),
+            rows=DeltaProgram(rows),
+            weights=np.array([s.at(name, depth[name]) for s in schedules], np.float64),
             statistics=statistics,
+            seed=merge_settings.seed,
         )
 
     jobs: list[TensorJob] = []

@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING
 
 from emberge.cli.arguments import VERBS, list_plugin_files, parse, requires_plugins
 from emberge.cli.signals import Terminated, interrupted_by_signals
-from emberge.errors import EmbergeError, refuse_exits
-from emberge.interpreter import leave_process, set_torch_defaults
+from emberge.errors import EmbergeError
+from emberge.interpreter import leave_process, refuse_exits, set_torch_defaults
 from emberge.wording import printable
 
 if TYPE_CHECKING:

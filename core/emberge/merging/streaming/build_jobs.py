@@ -16,7 +16,6 @@ from emberge.merging.streaming.jobs import CopyJob, MergeJob, TensorJob, convert
 from emberge.merging.streaming.scheduler import Progress, SchedulerLimits, run_jobs
 from emberge.numerics import DeltaProgram, NoRows, kernels, kernels_allowed
 from emberge.tensor_files import FileSource, TensorReader
-from emberge.tensor_names import find_layer
 from emberge.wording import join_some
 
 if TYPE_CHECKING:
@@ -52,35 +51,28 @@ def _build_merge_job(
     request = plan.request
     number = request.chain_of(tensor.name)
     links = request.chains[number]
-    layer, weights = plan.layers[tensor.name], plan.weights_of(tensor)
-    present_sources = [
-        (m, s) for m, s in zip(request.inputs, tensor.sources, strict=True) if s is not None
-    ]
-    sources = [FileSource(m.name, s, reader) for m, s in present_sources]
+    present = [(m, s) for m, s in zip(request.inputs, tensor.sources, strict=True) if s is not None]
+    models = [model for model, _ in present]
     base = None
     if tensor.base is not None and any(link.base_policy != "forbidden" for link in links):
-        name = request.base.name if request.base is not None else ""
-        base = FileSource(name, tensor.base, reader)
-    block = build_empty_block(
-        tensor.name,
-        tensor.out.shape,
-        models=[m.name for m, _ in present_sources],
-        weights=[weights[m.name] for m, _ in present_sources],
-        dtype=request.dtype,
-        based=base is not None,
-    ).replace(
+        base = FileSource(request.base.name if request.base else "", tensor.base, reader)
+    shape, layer, weights = tensor.out.shape, plan.layers[tensor.name], plan.weights_of(tensor)
+    entries = None if statistics is None else statistics.of(number, tensor, layer, reader)
+    block = Block(
+        name=tensor.name,
+        shape=shape,
         layer=layer,
-        groups=tuple(m.group for m, _ in present_sources),
+        models=tuple(model.name for model in models),
+        groups=tuple(model.group for model in models),
+        rows=DeltaProgram(NoRows(len(models), shape, request.dtype, base is not None)),
+        weights=np.array([weights[model.name] for model in models], np.float64),
+        statistics={} if entries is None else entries,
         seed=request.seed,
-        fingerprints=tuple(m.fingerprint or m.name for m, _ in present_sources),
+        fingerprints=tuple(model.fingerprint or model.name for model in models),
     )
-    entries = None
-    if statistics is not None:
-        entries = statistics.of(number, tensor, layer, reader)
-        block = block.replace(statistics=entries)
     return MergeJob(
         tensor.out,
-        sources,
+        [FileSource(model.name, source, reader) for model, source in present],
         base,
         Chain(links, resolve),
         block,
@@ -97,27 +89,6 @@ def _find_owned_rows(tensor: TensorPlan, block: Block) -> PartialRows | None:
     specs = [spec for spec in tensor.sources if spec is not None]
     base = tensor.base if block.has_base else None
     return find_partial_rows(specs, base, block.weights.tolist())
-
-
-def build_empty_block(
-    name: str,
-    shape: tuple[int, ...],
-    *,
-    models: Sequence[str],
-    weights: Sequence[float],
-    dtype: str,
-    based: bool,
-) -> Block:
-    """Return the block of a tensor, without its rows; `based` is True for a merge with a base."""
-    return Block(
-        name=name,
-        shape=shape,
-        layer=find_layer(name),
-        models=tuple(models),
-        groups=("",) * len(models),
-        rows=DeltaProgram(NoRows(len(models), shape, dtype, based)),
-        weights=np.array(weights, np.float64),
-    )
 
 
 def _build_copy_job(plan: MergePlan, tensor: TensorPlan, reader: TensorReader) -> CopyJob:

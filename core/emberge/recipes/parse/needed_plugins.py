@@ -12,7 +12,7 @@ from emberge.yaml_nodes import Items, Node, Scalar, describe_node
 
 
 def load_needed_plugins(
-    node: Node | None, plugins: Plugins, folder: Path, *, allowed: bool
+    node: Node, plugins: Plugins, folder: Path, *, allowed: bool
 ) -> Iterator[Problem]:
     """Load the plugin files that a recipe names; yield a problem for each plugin that is missing.
 
@@ -22,7 +22,7 @@ def load_needed_plugins(
     Raises:
         PluginError: if a file cannot be imported, or breaks a contract.
     """
-    for item in node.items if isinstance(node, Items) else (node,) if node is not None else ():
+    for item in node.items if isinstance(node, Items) else (node,):
         value = item.value if isinstance(item, Scalar) else None
         if not isinstance(value, str) or not value:
             message = f"plugins are files or names of installed plugins, not {describe_node(item)}"

@@ -145,9 +145,10 @@ def parse_recipe(
         raise RecipeError(problems)
     folder = path.parent if path else Path()
     needed = root.entries.get("plugins")
-    missing = [*load_needed_plugins(needed, plugins, folder, allowed=allow_plugins)]
-    if missing:  # the names that they would add are not known
-        raise RecipeError(sort_problems([*problems, *missing]))
+    if needed is not None:
+        missing = [*load_needed_plugins(needed, plugins, folder, allowed=allow_plugins)]
+        if missing:  # the names that they would add are not known
+            raise RecipeError(sort_problems([*problems, *missing]))
     if overrides:
         root = override(root, overrides, problems)
     built = build_recipe(root, plugins, folder, problems)

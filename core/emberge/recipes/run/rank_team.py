@@ -12,7 +12,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from emberge.contracts import Machine, StepFinished
-from emberge.errors import RecipeError, refuse_exits
+from emberge.errors import RecipeError
+from emberge.interpreter import refuse_exits
 from emberge.plugins import Plugins
 from emberge.ranks import LostRankError, Ranks, RanksError, join_ranks, leave_ranks
 from emberge.recipes.recipe import Recipe, RecipeStep

@@ -32,9 +32,9 @@ from emberge.contracts import (
     StepProgressed,
     StepWarned,
 )
-from emberge.errors import EmbergeError, PluginError, refuse_exits
+from emberge.errors import EmbergeError, PluginError
 from emberge.files import lock_folder, make_folder, write_json
-from emberge.interpreter import pause_collections, return_freed_memory
+from emberge.interpreter import pause_collections, refuse_exits, return_freed_memory
 from emberge.plugins import Plugins
 from emberge.recipes.recipe import Recipe, RecipeStep
 from emberge.recipes.run.run_log import JsonLineFile
