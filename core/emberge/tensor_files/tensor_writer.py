@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 
 DIRECT = 1 << 20
 """Smallest size in bytes of a tensor that is written with direct I/O; below it, the cache is as fast."""
+HASHED = 1 << 20
+"""Smallest size in bytes of a file that is hashed while it is written; reading a smaller one is quicker."""
 
 
 class TensorWriter:
@@ -37,8 +39,8 @@ class TensorWriter:
     `parts` maps a prefix of names to the subfolder with those tensors without the prefix (the modules of a
     SentenceTransformers folder); "" is the trunk's. `resumed` is True if all files exist with the same
     headers, as after a kill; their content is kept. No file is changed before `begin`, so that the journal of
-    older files can be removed before new files replace them. Inside `noting_contents`, the files are hashed
-    while they are written.
+    older files can be removed before new files replace them. Inside `noting_contents`, large files are
+    hashed while they are written.
     """
 
     def __init__(
@@ -84,7 +86,7 @@ class TensorWriter:
             for folder in {shard.path.parent for shard in self._shards}:
                 sync(folder)  # tensors that a journal calls done are found again by these names
         self._queue = WriteQueue(queue)
-        if self._notes is not None:
+        if self._notes is not None and any(shard.size >= HASHED for shard in self._shards):
             self._hashing, early = HashThread(), EarlyPieces()
             self._hashes = [
                 UnorderedHasher(file, shard.opening, self._queue.release, early)

@@ -87,9 +87,10 @@ def test_pieces_of_any_size_in_any_order_make_the_same_file(
 
 @pytest.mark.parametrize("limit", [10**9, 50_000])
 def test_threads_write_the_same_and_hashes_are_taken_on_the_way(
-    limit: int, tensors: dict[str, Tensor], tmp_path: Path
+    limit: int, tensors: dict[str, Tensor], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """In one file and in several; nothing is read at the end."""
+    monkeypatch.setattr(tensor_writer, "HASHED", 0)
     with noting_contents() as notes:
         writer = writer_of(tmp_path, tensors, max_shard_size=limit)
         writer.begin(BUFFERS * PAGE)
@@ -103,8 +104,9 @@ def test_threads_write_the_same_and_hashes_are_taken_on_the_way(
 
 
 def test_a_continued_file_is_hashed_with_what_it_had(
-    tensors: dict[str, Tensor], tmp_path: Path
+    tensors: dict[str, Tensor], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(tensor_writer, "HASHED", 0)
     some = list(pieces(tensors, 700))
     first = writer_of(tmp_path, tensors)
     first.begin()
