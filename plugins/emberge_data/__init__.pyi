@@ -22,7 +22,7 @@ from .evaluation.eval_source import pick_eval_sets as pick_eval_sets
 from .json_lines import JsonLines as JsonLines
 from .json_lines import open_data_file as open_data_file
 from .parquet import Parquet as Parquet
-from .steps.mine_hard_negatives import read_corpora as read_corpora
+from .steps.mine_hard_negatives_step import read_corpora as read_corpora
 from .steps.row_texts import DistinctTexts as DistinctTexts
 from .written_sets import write_catalogue as write_catalogue
 from .written_sets import write_entries as write_entries

@@ -10,13 +10,13 @@ register_readers = make_hook(
     delimited="emberge_data.delimited:Delimited",
 )
 register_steps = make_hook(
-    beir_pairs="emberge_data.steps.beir_pairs:BeirPairs",
-    consistency_filter="emberge_data.steps.consistency_filter:ConsistencyFilter",
+    beir_pairs="emberge_data.steps.beir_pairs_step:BeirPairs",
+    consistency_filter="emberge_data.steps.consistency_filter_step:ConsistencyFilter",
     decontaminate="emberge_data.steps.decontaminate_step:Decontaminate",
     deduplicate="emberge_data.steps.deduplicate_step:Deduplicate",
-    filter_negatives="emberge_data.steps.filter_negatives:FilterNegatives",
+    filter_negatives="emberge_data.steps.filter_negatives_step:FilterNegatives",
     generate_queries="emberge_data.steps.generate_step:GenerateQueries",
-    mine_hard_negatives="emberge_data.steps.mine_hard_negatives:MineHardNegatives",
-    score_pairs="emberge_data.steps.score_pairs:ScorePairs",
+    mine_hard_negatives="emberge_data.steps.mine_hard_negatives_step:MineHardNegatives",
+    score_pairs="emberge_data.steps.score_pairs_step:ScorePairs",
     split="emberge_data.steps.split_step:Split",
 )

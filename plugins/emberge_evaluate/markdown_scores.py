@@ -56,16 +56,36 @@ def _write_title(row: ScoreRow) -> str:
 
 
 def _write_cells(row: ScoreRow, table: ScoreTable, shows_interval: bool) -> Iterator[Markdown]:
-    """Yield the numbers of a row, those that read as the best in bold, with spreads or intervals."""
-    texts = [_format_number(cell.value, row, table) for cell in row.cells.values()]
-    best = {text for text, cell in zip(texts, row.cells.values(), strict=True) if cell.is_best}
-    for text, cell in zip(texts, row.cells.values(), strict=True):
-        shown = [f"**{text}**" if text in best and len(set(texts)) > 1 else text]
-        if cell.spread is not None:
-            shown.append(f"± {_format_number(cell.spread, row, table)}")
-        if shows_interval:
-            shown += _write_interval(cell, row, table)
-        yield Markdown(" ".join(shown))
+    """Yield the cells of a row; numbers that read as the best are bold, unless all read alike."""
+    texts = {name: _format_number(cell.value, row, table) for name, cell in row.cells.items()}
+    best = {texts[name] for name, cell in row.cells.items() if cell.is_best}
+    for name, cell in row.cells.items():
+        is_bold = texts[name] in best and len(set(texts.values())) > 1
+        yield _write_cell(cell, row, table, shows_interval=shows_interval, is_bold=is_bold)
+
+
+def _write_cell(
+    cell: ScoreCell,
+    row: ScoreRow,
+    table: ScoreTable,
+    *,
+    shows_interval: bool = True,
+    is_bold: bool = False,
+) -> Markdown:
+    """Return a number with its spread, its interval and its values for each seed, as far as it has them."""
+
+    def format_number(value: float | None) -> str:
+        return _format_number(value, row, table)
+
+    number = format_number(cell.value)
+    parts = [f"**{number}**" if is_bold else number]
+    if cell.spread is not None:
+        parts.append(f"± {format_number(cell.spread)}")
+    if shows_interval and cell.interval is not None:
+        parts.append(f"[{', '.join(map(format_number, cell.interval))}]")
+    if cell.by_seed:
+        parts.append(f"({', '.join(map(format_number, cell.by_seed))})")
+    return Markdown(" ".join(parts))
 
 
 def _format_number(value: float | None, row: ScoreRow, table: ScoreTable) -> str:
@@ -76,14 +96,6 @@ def _format_number(value: float | None, row: ScoreRow, table: ScoreTable) -> str
         return f"{value:.2f}" if row.quantity == "rank" else f"{value:.3g}"
     sign = "+" if row.quantity == "difference" else ""
     return f"{value:{sign}.3f}" if table.less else f"{100 * value:{sign}.1f}"
-
-
-def _write_interval(cell: ScoreCell, row: ScoreRow, table: ScoreTable) -> list[str]:
-    """Return the interval of a number in brackets, or nothing."""
-    if cell.interval is None:
-        return []
-    low, high = (_format_number(end, row, table) for end in cell.interval)
-    return [f"[{low}, {high}]"]
 
 
 def _draw_differences(scores: Scores, words: str) -> Iterator[str]:
@@ -97,15 +109,7 @@ def _draw_differences(scores: Scores, words: str) -> Iterator[str]:
         head = ["model", *(row.title for row in rows)]
         yield from table_lines(head, (), "l" + "r" * len(rows))
         for model in table.models:
-            yield table_row([model, *(_write_difference(row, model, table) for row in rows)])
-
-
-def _write_difference(row: ScoreRow, model: str, table: ScoreTable) -> Markdown:
-    cell = row.cells[model]
-    shown = [_format_number(cell.value, row, table), *_write_interval(cell, row, table)]
-    if cell.by_seed:
-        shown.append(f"({', '.join(_format_number(one, row, table) for one in cell.by_seed)})")
-    return Markdown(" ".join(shown))
+            yield table_row([model, *(_write_cell(row.cells[model], row, table) for row in rows)])
 
 
 def _list_domains(scores: Scores) -> Iterator[str]:

@@ -1,1 +1,1 @@
-"""Steps from training sets to training sets: filters, miners, and their shared parts."""
+"""Steps from training sets to training sets, in modules that end with `_step`, and what they share."""

@@ -11,7 +11,7 @@ from emberge.contracts import DataOrigin
 from emberge.data import load_catalogue, load_datasets
 from emberge_data import write_json_rows
 from emberge_data.json_lines import JsonLines
-from emberge_data.steps.beir_pairs import BeirPairs
+from emberge_data.steps.beir_pairs_step import BeirPairs
 
 from tests.support.bench import Bench
 from tests.support.glance import Glance

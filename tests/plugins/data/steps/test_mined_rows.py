@@ -15,9 +15,9 @@ from emberge import DataEntry, DataError, DataRef, ModelRef
 from emberge.data import StoredDataset, load_datasets
 from emberge_data.json_lines import JsonLines
 from emberge_data.steps.compared_set import ComparedSet
-from emberge_data.steps.consistency_filter import ConsistencyFilter
-from emberge_data.steps.filter_negatives import FilterNegatives
-from emberge_data.steps.mine_hard_negatives import MineHardNegatives, _exclude
+from emberge_data.steps.consistency_filter_step import ConsistencyFilter
+from emberge_data.steps.filter_negatives_step import FilterNegatives
+from emberge_data.steps.mine_hard_negatives_step import MineHardNegatives, _exclude
 from emberge_data.steps.similarity import VectorSimilarity
 from emberge_data.steps.teacher import Teacher
 from numpy.typing import NDArray

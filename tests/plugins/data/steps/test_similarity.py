@@ -10,7 +10,7 @@ import pytest
 from emberge import Example, ModelRef
 from emberge_data.steps import similarity
 from emberge_data.steps.compared_set import TextPairs
-from emberge_data.steps.consistency_filter import _count_higher, cut_shards
+from emberge_data.steps.consistency_filter_step import _count_higher, cut_shards
 from emberge_data.steps.similarity import (
     VectorSimilarity,
     describe_spread,
