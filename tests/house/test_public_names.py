@@ -28,11 +28,10 @@ MOST = dict.fromkeys(FACES, 30) | {
     "emberge": 113,
     # The dictionary of nouns, of which `emberge` has most.
     "emberge.contracts": 128,
-    **{"emberge.files": 36, "emberge.merging": 33, "emberge.model_folder": 56},
+    "emberge.merging": 33,
     "emberge.encoding": 31,
     "emberge.numerics": 33,
     "emberge.recipes": 33,
-    "emberge.tensor_files": 31,
     "emberge.training": 25,
 }
 PLUGINS_HERE = load_plugins(block=())

@@ -29,4 +29,3 @@ from .st_layout import read_trunk_settings as read_trunk_settings
 from .stated_facts import JoinedFacts as JoinedFacts
 from .stated_facts import join_facts as join_facts
 from .tokenizers import TokenizerFiles as TokenizerFiles
-from .tokenizers import split_merge as split_merge

@@ -38,17 +38,11 @@ MODULES = "modules.json"
 """The file that lists a folder's modules."""
 SETTINGS = "config_sentence_transformers.json"
 """The file of the prompts and other settings of a whole model."""
-_TRUNK_SETTINGS = tuple(
-    f"sentence_{model_type}_config.json"
-    for model_type in (
-        "bert",
-        "roberta",
-        "distilbert",
-        "camembert",
-        "albert",
-        "xlm-roberta",
-        "xlnet",
-    )
+_TRUNK_SETTINGS = (
+    *("sentence_bert_config.json", "sentence_roberta_config.json"),
+    *("sentence_distilbert_config.json", "sentence_camembert_config.json"),
+    *("sentence_albert_config.json", "sentence_xlm-roberta_config.json"),
+    "sentence_xlnet_config.json",
 )
 _MODULE_CONFIGS = (
     *("config.json", "cnn_config.json", "lstm_config.json", "wordembedding_config.json"),

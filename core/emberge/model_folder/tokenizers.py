@@ -53,6 +53,12 @@ class TokenizerFiles:
             )
         return {**content, "model": {**model, "type": _find_algorithm(model)}}
 
+    @staticmethod
+    def split_merge(merge: Any) -> tuple[str, str]:
+        """Return the two tokens of a merge of BPE, which tokenizer.json has as text or as a pair."""
+        first, second = merge.split(" ", 1) if isinstance(merge, str) else merge
+        return first, second
+
     def list_other_formats(self) -> list[Path]:
         """Return the files with a whole vocabulary in a format that emberge does not write."""
         files = (path for pattern in _OTHER_FORMATS for path in sorted(self.folder.glob(pattern)))
@@ -79,12 +85,6 @@ class TokenizerFiles:
 
     def _list_vocabularies(self) -> Iterator[Path]:
         return (path for pattern in _VOCABULARIES for path in self.folder.glob(pattern))
-
-
-def split_merge(merge: Any) -> tuple[str, str]:
-    """Return the two tokens of a merge of BPE, which tokenizer.json has as text or as a pair."""
-    first, second = merge.split(" ", 1) if isinstance(merge, str) else merge
-    return first, second
 
 
 def read_chat_template(folder: Path) -> Any:

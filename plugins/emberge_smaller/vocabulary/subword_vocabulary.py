@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from emberge import CheckpointError
-from emberge.model_folder import Checkpoint, TokenizerFiles, read_text, split_merge
+from emberge.model_folder import Checkpoint, TokenizerFiles, read_text
 from emberge.wording import join_some
 
 ALGORITHMS = ("WordPiece", "Unigram", "BPE")
@@ -126,7 +126,7 @@ class SubwordVocabulary:
     @cached_property
     def merges(self) -> Sequence[tuple[str, str]]:
         """The merges of BPE, in their order."""
-        return [split_merge(merge) for merge in self.model.get("merges") or ()]
+        return [TokenizerFiles.split_merge(merge) for merge in self.model.get("merges") or ()]
 
     @cached_property
     def merge_table(self) -> MergeTable:

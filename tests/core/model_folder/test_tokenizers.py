@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from emberge import CheckpointError
-from emberge.model_folder import Checkpoint, ModelPair, TokenizerFiles, split_merge
+from emberge.model_folder import Checkpoint, ModelPair, TokenizerFiles
 from emberge.model_folder.folder_files import TOKENIZER_FILES
 
 
@@ -64,7 +64,11 @@ def test_a_tokenizer_json_without_model_or_added_tokens_is_refused(
 
 
 def test_merges_are_split_and_other_formats_listed(tmp_path: Path) -> None:
-    assert split_merge("a b c") == split_merge(["a", "b c"]) == ("a", "b c")
+    assert (
+        TokenizerFiles.split_merge("a b c")
+        == TokenizerFiles.split_merge(["a", "b c"])
+        == ("a", "b c")
+    )
     for name in ("unigram.json", "b.model", "a.model", "vocab.txt"):
         (tmp_path / name).touch()
     found = [path.name for path in TokenizerFiles(tmp_path).list_other_formats()]

@@ -16,7 +16,6 @@ from emberge.model_folder import (
     TokenizerFiles,
     TrunkConfig,
     read_json,
-    split_merge,
 )
 
 # Files of older formats that repeat parts of tokenizer.json.
@@ -155,11 +154,11 @@ def _append_merges(model: dict[str, Any], new: Sequence[NewToken]) -> None:
     """Append the owners' merges that produce the new tokens, in the form of the existing merges."""
     merges = model["merges"]
     text = bool(merges) and isinstance(merges[0], str)
-    pairs = {split_merge(merge) for merge in merges}
+    pairs = {TokenizerFiles.split_merge(merge) for merge in merges}
     for folder in dict.fromkeys(token.owner.folder for token in new):
         path = folder / "tokenizer.json"
         for merge in read_json(path)["model"].get("merges", ()) if path.is_file() else ():
-            pair = split_merge(merge)
+            pair = TokenizerFiles.split_merge(merge)
             if pair not in pairs and {*pair, "".join(pair)} <= model["vocab"].keys():
                 pairs.add(pair)
                 merges.append(" ".join(pair) if text else list(pair))
