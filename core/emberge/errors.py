@@ -44,6 +44,16 @@ class UnwrittenError(CheckpointError):
     exit_code = 1
 
 
+class UnsoundFileError(CheckpointError):
+    """An untrusted file that is not regular, too large, or a link out of its folder."""
+
+
+class OutInUseError(EmbergeError):
+    """A folder OUT in which another run works."""
+
+    exit_code = 2
+
+
 class DataError(EmbergeError):
     """A data file that is missing, is damaged, or has a row that cannot be used."""
 

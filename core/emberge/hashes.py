@@ -21,7 +21,7 @@ import xxhash
 
 from emberge.contracts import content_key
 from emberge.errors import EmbergeError
-from emberge.files import announce, make_folder, wait_for_lock, write_text
+from emberge.files import FileLock, announce, make_folder, write_text
 
 SWITCH = "EMBERGE_HASH_CACHE"
 """Environment variable; if it is `never`, no hash is kept after the run."""
@@ -97,7 +97,8 @@ class HashCache:
             return
         with suppress(OSError):
             make_folder(self._table.parent)
-            with wait_for_lock(self._table.with_suffix(".lock")):  # other runs save theirs too
+            lock = FileLock(self._table.with_suffix(".lock"))
+            with lock.lock_when_free():  # other runs save theirs too
                 entries = list({**_read_table(self._table), **self._new}.items())
                 write_text(self._table, json.dumps(dict(entries[-_MOST_FILES:])), durable=False)
         self._new = {}

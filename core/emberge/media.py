@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from emberge.contracts import Media, MediaKind
-from emberge.errors import DataError
-from emberge.files import UnsoundFileError, read_regular, replace_file
+from emberge.errors import DataError, UnsoundFileError
+from emberge.files import read_regular, replace_file
 
 MEDIA_BYTES = 256 << 20
 """Largest size of the file of an image or a clip, in bytes."""

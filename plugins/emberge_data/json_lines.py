@@ -11,7 +11,8 @@ from pathlib import Path
 from typing import IO, Any, cast
 
 from emberge import BadRow, DataError, Reader
-from emberge.files import UnsoundFileError, open_regular
+from emberge.errors import UnsoundFileError
+from emberge.files import open_regular
 
 _NOT_UTF8 = "the line is not UTF-8; save the file as UTF-8"
 

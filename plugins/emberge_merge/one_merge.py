@@ -26,8 +26,8 @@ from emberge import (
     run_recipe,
 )
 from emberge.devices import find_machine
-from emberge.errors import is_temporary
-from emberge.files import OutInUseError, lock_holder, publish, sync
+from emberge.errors import OutInUseError, is_temporary
+from emberge.files import FileLock, publish, sync
 from emberge.options import document_options
 from emberge.recipes import Recipe, StepsFailedError, complete_reference, read_text, translate
 from emberge.wording import printable
@@ -311,7 +311,9 @@ def _is_worth_keeping(error: Exception) -> bool:
 
 
 def _is_under_way(work_folder: Path) -> bool:
-    return lock_holder(work_folder / ".lock") is not None or any(work_folder.glob(".work/*/*"))
+    return FileLock(work_folder / ".lock").find_holder() is not None or any(
+        work_folder.glob(".work/*/*")
+    )
 
 
 def _name_member(member: Any) -> Any:

@@ -9,7 +9,8 @@ from typing import Any
 from urllib.parse import quote, urlsplit
 
 import yaml
-from emberge.files import UnsoundFileError, open_regular
+from emberge.errors import UnsoundFileError
+from emberge.files import open_regular
 from emberge.wording import Markdown, printable, printable_lines, prose
 
 # Comment after the line of a card's code that loads the model by its step's name.

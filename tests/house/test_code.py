@@ -109,7 +109,7 @@ MODE = re.compile(r"[rwabtx+]{1,3}")
 # Calls for which the room of files has a function.
 INSTEAD = {
     **dict.fromkeys(("open", "os.open", "mktemp", "NamedTemporaryFile"), "replace_file"),
-    **dict.fromkeys(("flock", "lockf"), "the functions of files.locks"),
+    **dict.fromkeys(("flock", "lockf"), "FileLock or working_in"),
     **dict.fromkeys(("symlink_to", "symlink"), "replace_link"),
     **dict.fromkeys(("hardlink_to", "os.link"), "link_or_copy"),
 }

@@ -20,8 +20,8 @@ from typing import TypeVar
 
 from emberge.contracts import DataOrigin, DataRef
 from emberge.data.entry import Catalogue, DataEntry, ListedEvalSet
-from emberge.errors import DataError, Problem, RecipeError, suggest
-from emberge.files import UnsoundFileError, read_regular
+from emberge.errors import DataError, Problem, RecipeError, UnsoundFileError, suggest
+from emberge.files import read_regular
 from emberge.options import options_of, read_record
 from emberge.wording import format_path
 from emberge.yaml_nodes import Fields, Items, Node, Scalar, describe_node, plain, read_yaml

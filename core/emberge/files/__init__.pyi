@@ -17,13 +17,9 @@ from .disk import require_space as require_space
 from .disk import sync as sync
 from .disk import sync_tree as sync_tree
 from .disk import writing as writing
-from .locks import OutInUseError as OutInUseError
-from .locks import lock_folder as lock_folder
-from .locks import lock_holder as lock_holder
-from .locks import wait_for_lock as wait_for_lock
+from .locks import FileLock as FileLock
 from .locks import working_in as working_in
 from .strangers import JSON_LIMIT as JSON_LIMIT
-from .strangers import UnsoundFileError as UnsoundFileError
 from .strangers import open_regular as open_regular
 from .strangers import read_json as read_json
 from .strangers import read_regular as read_regular

@@ -19,7 +19,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from emberge.files.disk import make_folder, sync, sync_tree
-from emberge.files.locks import wait_for_lock
+from emberge.files.locks import FileLock
 
 _SIDE_NAME = re.compile(r"\..+\.[0-9a-f]{16}\.part", re.DOTALL)
 _LONGEST_NAME = 200  # characters of a name in its side name, which a file system must take too
@@ -107,7 +107,7 @@ def fill_once(folder: Path, fill: Callable[[Path], None]) -> Path:
         return folder
     make_folder(folder.parent)
     lock = folder.with_name(f".{folder.name}.lock")
-    with wait_for_lock(lock):
+    with FileLock(lock).lock_when_free():
         try:
             if not folder.is_dir():
                 with _create_side_folder(folder) as side:

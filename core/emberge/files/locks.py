@@ -12,67 +12,67 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO
 
-from emberge.errors import CheckpointError, EmbergeError, is_temporary
+from emberge.errors import CheckpointError, EmbergeError, OutInUseError, is_temporary
 from emberge.files.disk import make_folder, writing
 from emberge.files.strangers import open_regular
 
-# `lock_holder` takes a shared lock for a moment; a run that starts in that moment must not be refused.
+# `find_holder` takes a shared lock for a moment; a run that starts in that moment must not be refused.
 _PATIENCE_SECONDS = 0.3
 _LONGEST_HOLDER = 500  # bytes of a lock's file that are shown
 
 
-class OutInUseError(EmbergeError):
-    """The error for an OUT that another run is using."""
+class FileLock:
+    """A lock file, which one process at a time can lock."""
 
-    exit_code = 2
+    def __init__(self, path: Path) -> None:
+        self.path = path
 
+    @contextmanager
+    def lock(self, patience: float = _PATIENCE_SECONDS) -> Iterator[None]:
+        """Lock the file inside the block, after waiting up to `patience` seconds.
 
-@contextmanager
-def lock_folder(path: Path, patience: float = _PATIENCE_SECONDS) -> Iterator[None]:
-    """Lock a folder by its lock file `path` inside the block, after waiting up to `patience` seconds.
+        The file then names this process.
 
-    Raises:
-        OutInUseError: if another process still has the lock; the message names it.
-    """
-    with path.open("ab+") as file:
-        if not _try_lock(file, patience):
-            raise OutInUseError(
-                f"{path.parent} is in use by {_read_holder(file)}; "
-                "wait for it, stop it, or choose another --out"
-            )
-        file.truncate(0)
-        since = time.strftime("%Y-%m-%d %H:%M:%S")
-        file.write(f"process {os.getpid()} on {socket.gethostname()}, since {since}".encode())
-        file.flush()
-        try:
-            yield
-        finally:
+        Raises:
+            OutInUseError: if another process still has the lock; the message names it.
+        """
+        with self.path.open("ab+") as file:
+            if not _try_lock(file, patience):
+                raise OutInUseError(
+                    f"{self.path.parent} is in use by {_read_holder(file)}; "
+                    "wait for it, stop it, or choose another --out"
+                )
             file.truncate(0)
-
-
-def lock_holder(path: Path) -> str | None:
-    """Return a text on the process that holds the lock file `path` locked now; None if it is free."""
-    try:
-        with open_regular(path) as file:
+            since = time.strftime("%Y-%m-%d %H:%M:%S")
+            file.write(f"process {os.getpid()} on {socket.gethostname()}, since {since}".encode())
+            file.flush()
             try:
-                fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
-            except BlockingIOError:
-                return _read_holder(file)
+                yield
+            finally:
+                file.truncate(0)
+
+    @contextmanager
+    def lock_when_free(self) -> Iterator[None]:
+        """Lock the file inside the block, after waiting until no other process has it locked.
+
+        On a file system without locks, the block starts at once.
+        """
+        with self.path.open("ab") as file:
+            with suppress(OSError):
+                fcntl.flock(file, fcntl.LOCK_EX)
+            yield
+
+    def find_holder(self) -> str | None:
+        """Return a text on the process that has the file locked now; None if it is free or missing."""
+        try:
+            with open_regular(self.path) as file:
+                try:
+                    fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+                except BlockingIOError:
+                    return _read_holder(file)
+                return None
+        except FileNotFoundError:
             return None
-    except FileNotFoundError:
-        return None
-
-
-@contextmanager
-def wait_for_lock(path: Path) -> Iterator[None]:
-    """Lock the file `path` inside the block, after waiting until no other process has it locked.
-
-    On a file system without locks, the block starts at once.
-    """
-    with path.open("ab") as file:
-        with suppress(OSError):
-            fcntl.flock(file, fcntl.LOCK_EX)
-        yield
 
 
 @contextmanager

@@ -12,16 +12,12 @@ import stat
 from pathlib import Path
 from typing import IO, Any
 
-from emberge.errors import CheckpointError
+from emberge.errors import UnsoundFileError
 from emberge.wording import human_size
 
 _POINTER = b"version https://git-lfs"
 JSON_LIMIT = 64 << 20
 """Largest size in bytes of a model's or result's JSON file; the largest known tokenizer.json has 33 MB."""
-
-
-class UnsoundFileError(CheckpointError):
-    """The error for an untrusted file that is not regular, too large, or a link out of its folder."""
 
 
 def open_regular(path: Path, *, limit: int | None = None) -> IO[bytes]:

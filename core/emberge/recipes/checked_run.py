@@ -10,7 +10,7 @@ from typing import Any
 
 from emberge.contracts import Launcher, Machine
 from emberge.devices import find_machine
-from emberge.files import lock_folder, write_text
+from emberge.files import FileLock, write_text
 from emberge.interpreter import set_torch_defaults
 from emberge.options import read_component
 from emberge.plugins import Plugins, load_plugins
@@ -65,7 +65,7 @@ def run_recipe(
     if isinstance(launcher, str):
         launcher = read_component(launcher, Launcher, plugins, "launcher")
     out_folder.prepare()
-    with explain_disk_full(out_folder), lock_folder(out_folder.lock):
+    with explain_disk_full(out_folder), FileLock(out_folder.lock).lock():
         out_folder.clear_torn()
         if read.text:
             write_text(out_folder.path / "recipe.yaml", read.kept_text)

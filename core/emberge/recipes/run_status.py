@@ -9,15 +9,8 @@ from pathlib import Path
 from typing import Any, Literal
 
 from emberge.contracts import Artifact
-from emberge.errors import EmbergeError, RequirementError
-from emberge.files import (
-    JSON_LIMIT,
-    UnsoundFileError,
-    lock_holder,
-    read_json,
-    read_regular,
-    require_inside,
-)
+from emberge.errors import EmbergeError, RequirementError, UnsoundFileError
+from emberge.files import JSON_LIMIT, FileLock, read_json, read_regular, require_inside
 from emberge.recipes.recipe import Recipe
 from emberge.results import (
     ARTIFACT,
@@ -84,7 +77,7 @@ def read_status(out: Path) -> Status:
     out_folder = OutFolder(Path(out))
     try:
         steps = read_json(out_folder.status)["steps"]
-        holder = lock_holder(out_folder.lock)
+        holder = FileLock(out_folder.lock).find_holder()
         shown = tuple(_read_step(step, out_folder, alive=holder is not None) for step in steps)
     except (FileNotFoundError, NotADirectoryError):
         raise NoRunError(f"{out} has no run of a recipe") from None

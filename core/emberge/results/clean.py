@@ -15,8 +15,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from emberge.errors import EmbergeError
-from emberge.files import OutInUseError, lock_folder, lock_holder, side_name, sync
+from emberge.errors import EmbergeError, OutInUseError
+from emberge.files import FileLock, side_name, sync
 from emberge.results.artifact_file import ARTIFACT, read_record
 from emberge.results.run_folder import NoRunError, OutFolder, measure_folder, name_folder
 
@@ -43,7 +43,7 @@ def find_leftovers(out: Path) -> list[Leftover]:
     out_folder = OutFolder(Path(out).resolve())
     if not _is_folder(out_folder.work) and not out_folder.status.is_file():
         raise NoRunError(f"{out} has no run of a recipe")
-    holder = lock_holder(out_folder.lock)
+    holder = FileLock(out_folder.lock).find_holder()
     if holder is not None:
         raise OutInUseError(
             f"{out_folder.path} is in use by {holder}; clean it when that has ended, nothing was removed"
@@ -59,7 +59,7 @@ def remove_leftovers(out: Path, confirmed: Collection[Path]) -> list[Leftover]:
         EmbergeError: if a leftover cannot be removed.
     """
     out_folder = OutFolder(Path(out).resolve())
-    with lock_folder(out_folder.lock):
+    with FileLock(out_folder.lock).lock():
         removable = [one for one in _find_all(out_folder) if one.path in confirmed]
         for leftover in removable:
             _remove_folder(leftover.path)
@@ -102,7 +102,11 @@ def _find_old_work(out_folder: OutFolder, last_steps: list[dict[str, Any]]) -> I
     work = out_folder.work
     for path in sorted(work.iterdir()) if last_steps and _is_folder(work) else ():
         match = _WORK.fullmatch(path.name)
-        if match is None or not _is_folder(path) or lock_holder(path / ".lock") is not None:
+        if (
+            match is None
+            or not _is_folder(path)
+            or FileLock(path / ".lock").find_holder() is not None
+        ):
             continue
         if path.name not in continued and match["step"] not in unknown:
             yield path

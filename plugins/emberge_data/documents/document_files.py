@@ -11,7 +11,8 @@ from itertools import islice
 from pathlib import Path
 
 from emberge import DataError, Reader
-from emberge.files import UnsoundFileError, read_regular
+from emberge.errors import UnsoundFileError
+from emberge.files import read_regular
 from emberge.wording import count_noun, human_size, join_some
 
 from emberge_data.document_rows import read_document_rows

@@ -12,28 +12,28 @@ from pathlib import Path
 
 import pytest
 from emberge import CheckpointError
-from emberge.errors import UnwrittenError
-from emberge.files import OutInUseError, lock_folder, lock_holder, wait_for_lock, working_in
+from emberge.errors import OutInUseError, UnwrittenError
+from emberge.files import FileLock, working_in
 
 
 def test_the_holder_of_a_lock_is_named_while_it_is_locked(tmp_path: Path) -> None:
     lock = tmp_path / "lock"
-    assert lock_holder(lock) is None, "no run has ever been here"
+    assert FileLock(lock).find_holder() is None, "no run has ever been here"
     lock.write_text("{" * 500)  # as a run that was killed left it
-    with lock_folder(lock):
-        holder = lock_holder(lock)
+    with FileLock(lock).lock():
+        holder = FileLock(lock).find_holder()
         assert holder is not None
         assert holder.startswith(f"process {os.getpid()} on {socket.gethostname()}, since 20")
         with pytest.raises(OutInUseError) as caught:
-            lock_folder(lock, patience=0).__enter__()
+            FileLock(lock).lock(patience=0).__enter__()
         place, pid = str(tmp_path), f"process {os.getpid()} on {socket.gethostname()}"
         assert place in str(caught.value)
         assert pid in str(caught.value)
         assert "--out" in str(caught.value)
         assert caught.value.exit_code == 2
-    assert lock_holder(lock) is None
+    assert FileLock(lock).find_holder() is None
     assert lock.read_text() == ""
-    with lock_folder(lock, patience=0):
+    with FileLock(lock).lock(patience=0):
         pass
 
 
@@ -41,35 +41,35 @@ def test_looking_at_a_lock_does_not_keep_a_run_from_taking_it(tmp_path: Path) ->
     lock = tmp_path / "lock"
     with lock.open("w") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
-        assert lock_holder(lock) == "another process"
+        assert FileLock(lock).find_holder() == "another process"
         with pytest.raises(OutInUseError, match="in use by another process"):
-            lock_folder(lock, patience=0).__enter__()
+            FileLock(lock).lock(patience=0).__enter__()
     lock = tmp_path / "lock"
     with lock.open("w") as looking:
         fcntl.flock(looking, fcntl.LOCK_SH)
-        assert lock_holder(lock) is None, "several may look at once"
+        assert FileLock(lock).find_holder() is None, "several may look at once"
         threading.Timer(0.1, lambda: fcntl.flock(looking, fcntl.LOCK_UN)).start()
-        with lock_folder(lock, patience=60):
-            assert lock_holder(lock) is not None
+        with FileLock(lock).lock(patience=60):
+            assert FileLock(lock).find_holder() is not None
 
 
-def test_wait_for_lock_takes_the_lock_when_its_holder_releases_it(tmp_path: Path) -> None:
+def test_lock_when_free_waits_until_the_holder_releases_the_lock(tmp_path: Path) -> None:
     lock, order, waits = tmp_path / "lock", [], threading.Event()
 
     def second() -> None:
         waits.set()
-        with wait_for_lock(lock):
+        with FileLock(lock).lock_when_free():
             order.append("second")
 
     thread = threading.Thread(target=second)
-    with wait_for_lock(lock):
+    with FileLock(lock).lock_when_free():
         thread.start()
         waits.wait()
         time.sleep(0.1)
         order.append("first")
     thread.join(60)
     assert order == ["first", "second"]
-    with wait_for_lock(lock), lock.open() as file, pytest.raises(BlockingIOError):
+    with FileLock(lock).lock_when_free(), lock.open() as file, pytest.raises(BlockingIOError):
         fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
 
 

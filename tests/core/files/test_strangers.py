@@ -5,7 +5,8 @@ from pathlib import Path
 
 import pytest
 from emberge import EmbergeError
-from emberge.files import UnsoundFileError, open_regular, read_json, read_regular, require_inside
+from emberge.errors import UnsoundFileError
+from emberge.files import open_regular, read_json, read_regular, require_inside
 from emberge_data import open_data_file
 
 

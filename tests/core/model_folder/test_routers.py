@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from emberge import CheckpointError
-from emberge.files import UnsoundFileError
+from emberge.errors import UnsoundFileError
 from emberge.model_folder import Checkpoint, count_parameters
 from emberge_encoder import TextEncoder, read_routes
 from sentence_transformers import SentenceTransformer

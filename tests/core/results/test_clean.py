@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 from emberge import ModelRef, run_recipe
 from emberge.cli.main import main
-from emberge.errors import EmbergeError
-from emberge.files import OutInUseError, lock_folder
+from emberge.errors import EmbergeError, OutInUseError
+from emberge.files import FileLock
 from emberge.results import find_leftovers, remove_leftovers
 
 from tests.support.fixture_types import Capture, Patch
@@ -120,7 +120,7 @@ def test_nothing_is_removed_while_a_run_is_working(out: Path) -> None:
 def test_work_that_a_process_has_locked_is_kept(out: Path) -> None:
     work = out / ".work" / "gone-0123abcd"
     work.mkdir()
-    with lock_folder(work / ".lock"):
+    with FileLock(work / ".lock").lock():
         assert find_leftovers(out) == []
     assert listed(out) == {".work/gone-0123abcd": "old work"}
 

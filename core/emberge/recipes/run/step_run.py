@@ -33,7 +33,7 @@ from emberge.contracts import (
     StepWarned,
 )
 from emberge.errors import EmbergeError, PluginError
-from emberge.files import lock_folder, make_folder, write_json
+from emberge.files import FileLock, make_folder, write_json
 from emberge.interpreter import pause_collections, refuse_exits, return_freed_memory
 from emberge.plugins import Plugins
 from emberge.recipes.recipe import Recipe, RecipeStep
@@ -92,7 +92,7 @@ def run_step(
     with explain_disk_full(out_folder):
         make_folder(work)
         # No other process may work on the step, even one on a machine that was assumed lost.
-        with lock_folder(work / ".lock", patience=LEAVING_SECONDS):
+        with FileLock(work / ".lock").lock(patience=LEAVING_SECONDS):
             import_modules(step.step.loads)
             with contextlib.closing(StepRun(step, fingerprint, context)) as step_run:
                 artifact, seconds = step_run.fill_and_publish(surroundings, began)

@@ -34,7 +34,8 @@ from emberge import (
     parse_recipe,
     run_recipe,
 )
-from emberge.files import OutInUseError, lock_folder
+from emberge.errors import OutInUseError
+from emberge.files import FileLock
 from emberge.recipes import Recipe, StepsFailedError
 from emberge.recipes.run import step_run
 from emberge.results import OutFolder, read_artifact
@@ -271,7 +272,7 @@ def test_a_step_is_not_entered_while_another_process_works_on_it(
     work.mkdir(parents=True)
     monkeypatch.setattr(step_run, "LEAVING_SECONDS", 0.1)
     with (
-        lock_folder(work / ".lock"),
+        FileLock(work / ".lock").lock(),
         pytest.raises(OutInUseError, match=f"process {os.getpid()} on "),
     ):
         run_recipe(made, tmp_path, toy())
