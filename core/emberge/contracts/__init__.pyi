@@ -30,6 +30,7 @@ from .evaluator import Evaluator as Evaluator
 from .evaluator import Side as Side
 from .event import Event as Event
 from .event import MetricLogged as MetricLogged
+from .event import ResultEvent as ResultEvent
 from .event import RunFinished as RunFinished
 from .event import RunStarted as RunStarted
 from .event import StepEvent as StepEvent

@@ -71,32 +71,35 @@ class StepWarned(StepEvent):
 
 
 @dataclass(frozen=True, slots=True)
-class StepSkipped(StepEvent):
-    """A step was finished by an earlier run; `folder` is the link to its result."""
-
-    folder: Path
-
-
-@dataclass(frozen=True, slots=True)
-class StepFilled(StepEvent):
-    """A step filled `folder`, which is published next; a listener may add a file, such as a card.
-
-    It is announced where the step runs, which may be another process. `provenance` is what artifact.json
-    tells of the step, and `origin` the folder at which relative references of its recipe start.
-    """
+class ResultEvent(StepEvent):
+    """An event of a step that has a result; `folder` is the link to it in `out`."""
 
     folder: Path
     artifact: Artifact
+
+
+@dataclass(frozen=True, slots=True)
+class StepSkipped(ResultEvent):
+    """A step was finished by an earlier run."""
+
+
+@dataclass(frozen=True, slots=True)
+class StepFilled(ResultEvent):
+    """A step filled `folder`, its work folder's output, which is published next.
+
+    A listener may add a file to it, such as a card. The event is announced where the step runs, which may be
+    another process. `provenance` is what artifact.json tells of the step, and `origin` the folder at which
+    relative references of its recipe start.
+    """
+
     provenance: Mapping[str, Any]
     origin: Path
 
 
 @dataclass(frozen=True, slots=True)
-class StepFinished(StepEvent):
-    """A step's result was published; `folder` is the link to it."""
+class StepFinished(ResultEvent):
+    """A step's result was published after so many seconds of work."""
 
-    folder: Path
-    artifact: Artifact
     seconds: float
 
 

@@ -11,6 +11,7 @@ from emberge.contracts import (
     Artifact,
     Machine,
     ModelRef,
+    ResultEvent,
     RunFinished,
     RunStarted,
     StepFailed,
@@ -188,26 +189,23 @@ class RecipeRun:
         if artifact is None:
             return False
         require_sound_result(self.out_folder.result(step.id, fingerprint), self.hashes)
-        self.out_folder.finish(step.id, fingerprint)
-        self.log.record(StepSkipped(self.out_folder.path, step.id, self.out_folder.link(step.id)))
-        self._add_result(step, fingerprint, artifact)
+        link = self.out_folder.link(step.id)
+        event = StepSkipped(self.out_folder.path, step.id, link, artifact)
+        self.finish(step, fingerprint, event)
         return True
 
     def start(self, step: RecipeStep, fingerprint: str) -> None:
         """Record that a step begins or continues."""
         self.log.record(StepStarted(self.out_folder.path, step.id, step.kind, fingerprint))
 
-    def finish(self, step: RecipeStep, fingerprint: str, event: StepFinished) -> None:
+    def finish(self, step: RecipeStep, fingerprint: str, event: ResultEvent) -> None:
         """Link `OUT/<id>` to a step's published result, and make the result available to later steps."""
         self.out_folder.finish(step.id, fingerprint)
         self.log.record(event)
-        self._add_result(step, fingerprint, event.artifact)
-
-    def _add_result(self, step: RecipeStep, fingerprint: str, artifact: Artifact) -> None:
         folder = self.out_folder.result(step.id, fingerprint)
-        result = Result(folder, artifact, fingerprint, step.step.adapts())
+        result = Result(folder, event.artifact, fingerprint, step.step.adapts())
         self.context.targets.add(step.id, result)
-        self.finished[step.id] = artifact
+        self.finished[step.id] = event.artifact
         self.fingerprints[step.id] = fingerprint
 
     def fail(self, step: RecipeStep, error: Exception) -> None:
