@@ -89,32 +89,26 @@ class Encoder(Protocol):
     @property
     def module(self) -> torch.nn.Module:
         """Module with all weights: it is optimised, moved and saved."""
-        ...
 
     @property
     def dimension(self) -> int:
         """Size of an embedding, or of a token's vector."""
-        ...
 
     @property
     def similarity(self) -> Similarity:
         """Comparison of two embeddings, which says what an embedding is."""
-        ...
 
     @property
     def tokenizer_fingerprint(self) -> str:
         """Hash of the tokenizer and its settings; tokenizers with equal hashes give equal ids."""
-        ...
 
     @property
     def prompts(self) -> Mapping[str, str]:
         """Texts that the model expects before its inputs, by name, such as "query" and "document"."""
-        ...
 
     @property
     def reads_queries_apart(self) -> bool:
         """True if queries are read otherwise than documents: with more tokens, or by other weights."""
-        ...
 
     def tokenise(
         self, texts: Sequence[str], *, prompt: str, max_length: int | None, queries: bool = False
@@ -123,15 +117,12 @@ class Encoder(Protocol):
 
         With `queries` the texts are marked as queries, if the encoder reads these otherwise.
         """
-        ...
 
     def collate(self, texts: Sequence[TokenisedText]) -> Mapping[str, Tensor]:
         """Return one padded batch on the CPU, with the masks that the model needs."""
-        ...
 
     def __call__(self, features: Mapping[str, Tensor], layers: Sequence[float] = ()) -> Embedded:
         """Embed one batch that is on the module's device."""
-        ...
 
     def states(self, features: Mapping[str, Tensor]) -> Tensor:
         """Return the last hidden states [b, t, d] of a batch, one for each position, which pooling reads.
@@ -139,7 +130,6 @@ class Encoder(Protocol):
         Raises:
             CheckpointError: if the encoder has no hidden states of tokens.
         """
-        ...
 
     def stored_names(self) -> Mapping[str, str]:
         """Map the name of each parameter of `module` to the name of its tensor in a checkpoint.
@@ -147,11 +137,9 @@ class Encoder(Protocol):
         The trunk's tensors may have any prefix. The tensors of further modules begin with the module's folder
         (`2_Dense.`). Parameters without a stored tensor, such as those of an adapter, are left out.
         """
-        ...
 
     def save(self, folder: Path) -> None:
         """Write a SentenceTransformers folder that loads without remote code."""
-        ...
 
 
 @runtime_checkable
@@ -167,7 +155,6 @@ class PairEncoder(Encoder, Protocol):
         max_length: int | None,
     ) -> list[TokenisedText]:
         """Return the ids of each query after the prompt, together with its document."""
-        ...
 
 
 @runtime_checkable
@@ -181,37 +168,30 @@ class TokenPredictor(Encoder, Protocol):
     @property
     def mask_id(self) -> int | None:
         """Id of the mask token; None if the tokenizer has none."""
-        ...
 
     @property
     def vocabulary(self) -> int:
         """Number of distinct ids in texts; the head may return logits of more ids."""
-        ...
 
     @property
     def max_length(self) -> int | None:
         """Largest number of tokens of a text, special ones included; None without a limit."""
-        ...
 
     def special(self, ids: NDArray[np.int64]) -> NDArray[np.bool_]:
         """Return the mask [t] of special tokens, which a loss does not corrupt."""
-        ...
 
     @property
     def logits(self) -> Callable[[Tensor], Tensor]:
         """Head that turns hidden states [s, d] into logits [s, v], ideally a `LinearHead`."""
-        ...
 
     @property
     def has_auxiliary(self) -> bool:
         """True if the model has its own loss term for hidden states, which is added to token losses."""
-        ...
 
     def states_and_auxiliary(
         self, features: Mapping[str, Tensor]
     ) -> tuple[Tensor, Auxiliary | None]:
         """Return the hidden states, as `states` does, and the model's own loss term for these texts."""
-        ...
 
     def pack(self, rows: Sequence[Sequence[TokenisedText]]) -> Mapping[str, Tensor]:
         """Return one padded batch on the CPU, whose rows each contain several texts one after another.
@@ -222,7 +202,6 @@ class TokenPredictor(Encoder, Protocol):
         Raises:
             NotImplementedError: if the model cannot keep the texts of a row apart.
         """
-        ...
 
 
 @dataclass(frozen=True, kw_only=True)

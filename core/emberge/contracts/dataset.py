@@ -93,22 +93,18 @@ class Dataset(Protocol):
     @property
     def info(self) -> DatasetInfo:
         """Name, task kind and size."""
-        ...
 
     @property
     def prompt(self) -> str:
         """Text put before the anchor, and before positives and negatives too if `symmetric`."""
-        ...
 
     @property
     def symmetric(self) -> bool:
         """True if both sides are the same kind of text, such as two sentences."""
-        ...
 
     @property
     def fingerprint(self) -> str:
         """A hash of content and reading options, which a resumed training compares."""
-        ...
 
     def __len__(self) -> int: ...
 

@@ -28,7 +28,6 @@ class Change(Protocol):
 
     def prepare(self, reader: RowReader, spec: AdaptedSpec, rows: range) -> ApplyToTile:
         """Return a function that applies the change to tiles of these rows, after reading what it needs."""
-        ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -32,15 +32,12 @@ class Operation(Protocol):
     @property
     def of_deltas(self) -> bool:
         """True if the kernel gets the models' deltas from the base, and not the models' rows."""
-        ...
 
     def by_torch(self, rows: DeltaProgram) -> Any:
         """Return the result, computed from tensors."""
-        ...
 
     def by_kernels(self, rows: KernelRows) -> Any:
         """Return the result, computed by a kernel from the rows as they are stored."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)

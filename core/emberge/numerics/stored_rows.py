@@ -250,18 +250,15 @@ class DeltaChange(Protocol):
 
         A change without such a step ("") is made by torch as soon as it is recorded.
         """
-        ...
 
     def apply(self, deltas: Tensor, start: int) -> Tensor:
         """Change deltas [models, *rows] with torch, in place where possible, and return them.
 
         `start` is the position of the first element in the tensor.
         """
-        ...
 
     def kernel_arguments(self) -> Sequence[tuple[float, Words]]:
         """Return the number and the three integers that the kernels' step takes for each model."""
-        ...
 
 
 @dataclass(frozen=True, slots=True, eq=False)

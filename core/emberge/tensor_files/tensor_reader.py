@@ -201,24 +201,19 @@ class TensorSource(Protocol):
     @property
     def model(self) -> str:
         """The model's name, for messages."""
-        ...
 
     @property
     def spec(self) -> TensorSpec:
         """Stored shape and dtype of the tensor."""
-        ...
 
     def read(self, start: int, into: Tensor) -> None:
         """Fill the flat, contiguous `into` with the elements from `start` on."""
-        ...
 
     def read_bytes(self, start: int, into: memoryview) -> None:
         """Fill `into` with the stored bytes from byte `start` on."""
-        ...
 
     def locate(self, start: int, size: int) -> tuple[int, int] | None:
         """Return an open file and the position of stored bytes from `start` on; None without a file."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)

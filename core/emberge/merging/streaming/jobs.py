@@ -129,7 +129,6 @@ class TensorJob(Protocol):
 
         A tensor of `uint8`, or an array, counts as raw bytes, which are not checked for NaN.
         """
-        ...
 
 
 @dataclass(frozen=True, slots=True, eq=False)
