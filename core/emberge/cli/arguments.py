@@ -72,7 +72,8 @@ def list_plugin_files(words: Sequence[str]) -> list[Path]:
     """Return the plugin files that the command line gives by --plugin; they may add verbs."""
     parser = _Parser("emberge", add_help=False)
     _add_common(parser)
-    return parser.parse_known_args(words)[0].plugin or []
+    files: list[Path] = parser.parse_known_args(words)[0].plugin
+    return files
 
 
 def parse(
@@ -132,19 +133,22 @@ def _build_parser(name: str, verb: Verb) -> _Parser:
 
 def _add_common(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("everywhere")
-    group.add_argument(
-        "--plugin",
-        action="append",
-        type=Path,
-        metavar="FILE",
-        help="load a plugin from a bare file too; may be given several times",
-    )
-    group.add_argument("--debug", action="store_true", help="show the traceback of an error")
+    for option in _EVERYWHERE:
+        option.add_to(group)
 
 
 # ── emberge's own verbs ─────────────────────────────────────────────────────────────────────────
 
-
+_EVERYWHERE = (
+    VerbOption(
+        "--plugin",
+        "load a plugin from a bare file too; may be given several times",
+        "FILE",
+        Path,
+        repeated=True,
+    ),
+    VerbOption("--debug", "show the traceback of an error"),
+)
 _RECIPE = (
     VerbOption("recipe", "a file, or the name of a shipped recipe", "RECIPE"),
     VerbOption(

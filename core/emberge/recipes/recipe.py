@@ -78,14 +78,14 @@ class Recipe:
         Raises:
             RecipeError: if a step uploads and `allowed` is False; has a problem for each such step.
         """
+        uploading = [] if allowed else [step for step in self.steps if step.step.uploads_to()]
         problems = [
             Problem(
                 f"step '{step.id}' uploads to {join_some(step.step.uploads_to(), 6)}; allow it with "
                 "--allow-upload, or leave the uploading out",
                 step.where,
             )
-            for step in self.steps
-            if step.step.uploads_to()
+            for step in uploading
         ]
-        if problems and not allowed:
+        if problems:
             raise RecipeError(problems)
