@@ -17,9 +17,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
-import emberge
 from emberge import EmbergeError, Launcher, Machine, RecipeError
-from emberge.contracts import MetricLogged, StepFinished, StepProgressed, StepWarned
+from emberge.contracts import StepFinished, StepWarned
 from emberge.files import make_folder
 from emberge.recipes import (
     JsonLineFile,
@@ -29,6 +28,8 @@ from emberge.recipes import (
     find_result,
 )
 
+from emberge_local.worker_events import EVENTS_BY_NAME, LaunchedError, rebuild_error
+
 TICK_SECONDS = 0.2
 """Seconds between two checks of running steps: progress is announced five times a second."""
 PATIENCE_SECONDS = 10.0
@@ -36,11 +37,11 @@ PATIENCE_SECONDS = 10.0
 LEAVING_SECONDS = 10.0
 """Seconds that processes may take to end when the run is stopped, in addition to their launcher's time."""
 # If fewer bytes than this are free, the full disk may have kept a process from writing its error.
-_NOTHING_FREE = 2**20
+_NOTHING_FREE_BYTES = 2**20
 # Exit codes of a process that was asked to end (SIGINT, SIGTERM); it counts as lost, like a killed one.
-_ASKED_TO_END = (130, 143)
+_ASKED_TO_END_CODES = (130, 143)
 # Number of times that a step resumes from its last state after its process or machine was lost.
-_RETRIES = 2
+_MOST_RETRIES = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,12 +94,6 @@ class StepPool(Protocol):
         Raises:
             EmbergeError: if the step can be neither started nor queued.
         """
-
-
-# Events that a process writes in addition to the beginning and the end of its step.
-_EVENTS: dict[str, Any] = {
-    event.__name__: event for event in (StepProgressed, MetricLogged, StepWarned)
-}
 
 
 @dataclass
@@ -210,7 +205,7 @@ class _PoolRun:
         """Record the result or the error of a process that ended, or run its step again."""
         run, step, outcome = self._run, attempt.step, attempt.outcome
         if outcome is not None and outcome["event"] == "failed":
-            run.fail(step, _rebuild_error(outcome))
+            run.fail(step, rebuild_error(outcome))
             return
         try:
             artifact = find_result(run.out_folder, step.id, attempt.fingerprint)
@@ -229,13 +224,11 @@ class _PoolRun:
         """Run a step again in another process, if it was killed and may be retried."""
         run, step = self._run, attempt.step
         code, number = ended.code, attempt.number + 1
-        if code is not None and code >= 0 and code not in _ASKED_TO_END:
+        if code is not None and code >= 0 and code not in _ASKED_TO_END_CODES:
             run.fail(step, _build_unexplained_error(run, ended))
-        elif attempt.number < _RETRIES:
+        elif attempt.number < _MOST_RETRIES:
             self._ready.insert(0, _Attempt(step, attempt.fingerprint, number))
-            message = (
-                f"{_describe_end(ended)}; it goes on from its last state ({number} of {_RETRIES})"
-            )
+            message = f"{_describe_end(ended)}; it goes on from its last state ({number} of {_MOST_RETRIES})"
             run.log.record(StepWarned(run.out_folder.path, step.id, message))
         else:
             times = f" {number} times" if attempt.number else ""
@@ -285,8 +278,8 @@ def _record_events(run: RecipeRun, attempt: _Attempt, events: Path) -> None:
             attempt.is_started = True
             if attempt.number == 0:
                 run.start(attempt.step, attempt.fingerprint)
-        elif name in _EVENTS:
-            run.log.record(_EVENTS[name](run.out_folder.path, **line))
+        elif name in EVENTS_BY_NAME:
+            run.log.record(EVENTS_BY_NAME[name](run.out_folder.path, **line))
         else:
             attempt.outcome = {"event": name, **line}
 
@@ -310,33 +303,10 @@ def _describe_end(ended: Ended) -> str:
     return "its process was asked to end"
 
 
-class LaunchedError(EmbergeError):
-    """An error of a step in another process whose class this process does not know."""
-
-    def __init__(self, message: str, exit_code: int = EmbergeError.exit_code) -> None:
-        super().__init__(message)
-        self.exit_code = exit_code
-
-
 def _build_unexplained_error(run: RecipeRun, ended: Ended) -> EmbergeError:
     """Return the error of a process that ended by itself without an event that explains the end."""
     lines = [line.removeprefix("error: ") for line in ended.last_lines.splitlines()]
     message = "; ".join(lines) or f"its process ended with exit code {ended.code} and no result"
-    if shutil.disk_usage(run.out_folder.path).free < _NOTHING_FREE:
+    if shutil.disk_usage(run.out_folder.path).free < _NOTHING_FREE_BYTES:
         message = run.out_folder.describe_full_disk()
     return LaunchedError(message, ended.code or EmbergeError.exit_code)
-
-
-def _rebuild_error(event: Mapping[str, Any]) -> Exception:
-    """Return the error of a `failed` event, of its class or, if that is unknown, of a class with its name."""
-    kind, message, code = event["kind"], event["message"], event["exit_code"]
-    if code is None:
-        # A class of the same name, so that it is shown like an error of this process.
-        unknown_error: Exception = type(kind, (Exception,), {})(message)
-        unknown_error.add_note(event["traceback"])
-        return unknown_error
-    known_class = getattr(emberge, kind, EmbergeError)
-    if issubclass(known_class, EmbergeError) and known_class.exit_code == code:
-        known_error: Exception = known_class(message)
-        return known_error
-    return LaunchedError(message, code)

@@ -8,9 +8,7 @@ import json
 import os
 import signal
 import threading
-import traceback
 from pathlib import Path
-from typing import Any
 
 from emberge import EmbergeError, Machine, RecipeError, load_plugins, parse_recipe
 from emberge.contracts import Event
@@ -18,7 +16,9 @@ from emberge.interpreter import leave_process, set_torch_defaults
 from emberge.recipes import JsonLineFile, RunContext, find_targets, run_step
 from emberge.results import OutFolder
 
-_ASKED_TO_END = 143  # the exit code after SIGTERM
+from emberge_local.worker_events import build_failed_event
+
+_ASKED_TO_END_CODE = 143  # the exit code after SIGTERM
 
 
 def main() -> int:
@@ -31,7 +31,7 @@ def main() -> int:
     try:
         return work(line)
     except KeyboardInterrupt:
-        return _ASKED_TO_END
+        return _ASKED_TO_END_CODE
 
 
 def _interrupt(*_: object) -> None:
@@ -93,7 +93,7 @@ def work(line: bytes) -> int:
         context.targets.hashes.save()
     except Exception as error:  # of any class, as a step is a plugin's code
         with contextlib.suppress(OSError):  # the launching process itself notices a full disk
-            events.append(_describe_error(error))
+            events.append(build_failed_event(error))
         return error.exit_code if isinstance(error, EmbergeError) else EmbergeError.exit_code
     else:
         events.append({"event": "finished", "seconds": finished.seconds})
@@ -101,14 +101,6 @@ def work(line: bytes) -> int:
     finally:
         with contextlib.suppress(OSError):
             events.close()
-
-
-def _describe_error(error: Exception) -> dict[str, Any]:
-    """Return the error that ended a step as an event, for `_rebuild_error`."""
-    code = error.exit_code if isinstance(error, EmbergeError) else None
-    lines = [] if code is not None else traceback.format_exception(error)
-    facts = {"kind": type(error).__name__, "message": str(error), "exit_code": code}
-    return {"event": "failed", **facts, "traceback": "".join(lines)}
 
 
 if __name__ == "__main__":
