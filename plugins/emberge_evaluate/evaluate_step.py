@@ -106,7 +106,9 @@ class Evaluate(Step):
 
     def expand(self) -> Mapping[str, Step]:
         """Return one step for each model, if there are several models."""
-        parts = build_scoring_parts(self._references, self.evaluators, self._about, self._backbones)
+        parts = build_scoring_parts(
+            self._references, self.evaluators, self._task_words, self._backbones
+        )
         return parts if len(parts) > 1 else {"": self}
 
     def gather(self, parts: Mapping[str, StepRef]) -> Step:
@@ -131,7 +133,7 @@ class Evaluate(Step):
         }
 
     @property
-    def _about(self) -> tuple[str, ...]:
+    def _task_words(self) -> tuple[str, ...]:
         """Words for tasks in the requirements."""
         return tuple(sorted({requirement.tasks for requirement in self.require}))
 
@@ -157,7 +159,7 @@ class Evaluate(Step):
         if tasks is not None:
             for option, message in self._find_task_problems(tasks):
                 yield context.problem(message, option)
-            words = [word for word in self._about if word not in DOMAIN_WORDS]
+            words = [word for word in self._task_words if word not in DOMAIN_WORDS]
             for message in find_unknown_words(words, tasks):
                 yield context.problem(message, "require")
 
@@ -221,7 +223,7 @@ class Evaluate(Step):
         for _, message in (*self._find_require_problems(), *self._find_compare_problems()):
             raise RecipeError(message)
         models = self._find_models(workspace)
-        plans = plan_tasks(self.evaluators, workspace, about=self._about)
+        plans = plan_tasks(self.evaluators, workspace, task_words=self._task_words)
         tasks = list(_add_notes(plans, models))
         for _, message in self._find_task_problems(tasks):
             raise RecipeError(message)
@@ -265,7 +267,7 @@ class Evaluate(Step):
         if backbone is None:
             return plans
         evaluators = choose_evaluators(self.evaluators, backbone)
-        return plan_tasks(evaluators, workspace, about=self._about)
+        return plan_tasks(evaluators, workspace, task_words=self._task_words)
 
     def _require_forgetting(self, tasks: Sequence[TaskInfo]) -> None:
         """Refuse a requirement on forgetting that no task can show."""

@@ -20,19 +20,19 @@ Plans = Sequence[tuple[Evaluator, Sequence[TaskInfo]]]
 
 
 def plan_tasks(
-    evaluators: Sequence[Evaluator], workspace: Workspace, *, about: Sequence[str] = ()
+    evaluators: Sequence[Evaluator], workspace: Workspace, *, task_words: Sequence[str] = ()
 ) -> Plans:
-    """Return every evaluator with its tasks; `about` are the words for tasks that requirements use.
+    """Return every evaluator with its tasks; `task_words` are the words for tasks that requirements use.
 
     Raises:
-        RecipeError: if two tasks have the same label, or a word in `about` means no task.
+        RecipeError: if two tasks have the same label, or a word in `task_words` means no task.
     """
     plans = [(evaluator, evaluator.plan(workspace)) for evaluator in evaluators]
     tasks = [task for _, plan in plans for task in plan]
     for label, count in Counter(task.label for task in tasks).items():
         if count > 1:
             raise RecipeError(f"{count} evaluators give a task called '{label}'; leave one out")
-    for word in about:
+    for word in task_words:
         find_required_tasks(word, tasks)
     return plans
 

@@ -31,15 +31,15 @@ def build_scores(
     arms = find_arms(columns)
     judge = Judge(tasks, scored.scores, seed=seed, arms=arms)
     pairs = list(_pair_columns(compare, columns))
-    bases, elsewhere = find_bases(columns, base), find_forgetting_group(tasks)
+    bases, forgetting_group = find_bases(columns, base), find_forgetting_group(tasks)
     costs = _list_costs(columns)
     result = replace(
         _score_arms([column.key for column in columns], pairs, judge),
         fingerprints={column.name: column.model.fingerprint for column in columns},
-        forgetting=_compare_bases(judge, bases, elsewhere),
+        forgetting=_compare_bases(judge, bases, forgetting_group),
         requirements=(
             *_judge_demands(require, columns, judge),
-            *_judge_forgetting(require, columns, judge, bases, elsewhere),
+            *_judge_forgetting(require, columns, judge, bases, forgetting_group),
         ),
         costs=costs,
     )
@@ -50,7 +50,7 @@ def build_scores(
     pooled = replace(
         _score_arms([arm.key for arm in arms], arm_pairs, judge),
         members={arm.name: dict(arm.columns) for arm in arms},
-        forgetting=_compare_bases(judge, arm_bases, elsewhere),
+        forgetting=_compare_bases(judge, arm_bases, forgetting_group),
         costs={arm.name: costs[arm.members[0]] for arm in arms if arm.members[0] in costs},
     )
     return replace(result, pooled=pooled)
@@ -219,17 +219,17 @@ def _judge_forgetting(
     columns: Sequence[Column],
     judge: Judge,
     bases: Mapping[str, str],
-    elsewhere: str | None,
+    forgetting_group: str | None,
 ) -> Iterator[Verdict]:
     """Yield one verdict on the forgetting of each arm."""
     for requirement in require:
-        if requirement.forgetting is None or elsewhere is None:
+        if requirement.forgetting is None or forgetting_group is None:
             continue
-        about = [
+        names = [
             column.name
             for column in columns
             if column.name in bases and requirement.model in (None, column.reference)
         ]
-        pairs = dict.fromkeys((judge.arm_of[name], judge.arm_of[bases[name]]) for name in about)
+        pairs = dict.fromkeys((judge.arm_of[name], judge.arm_of[bases[name]]) for name in names)
         for arm, base in pairs:
-            yield judge.judge(requirement, "forgetting", arm, base, elsewhere)
+            yield judge.judge(requirement, "forgetting", arm, base, forgetting_group)

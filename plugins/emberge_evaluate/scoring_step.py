@@ -46,7 +46,7 @@ class ScoreModel(Step):
 
     model: ModelRef
     evaluators: tuple[Evaluator, ...]
-    about: tuple[str, ...] = ()
+    task_words: tuple[str, ...] = ()
     """Words for tasks in requirements; a word that matches no task is refused before the scoring."""
 
     def check(self, context: Preflight) -> Iterator[Problem]:
@@ -69,7 +69,7 @@ class ScoreModel(Step):
                 yield context.warning(warning, "evaluators")
 
     def run(self, workspace: Workspace) -> Artifact:
-        plans = plan_tasks(self.evaluators, workspace, about=self.about)
+        plans = plan_tasks(self.evaluators, workspace, task_words=self.task_words)
         models = workspace.models(self.model)
         scores: dict[str, dict[str, float]] = {}
         for number, model in enumerate(models, 1):
@@ -86,7 +86,7 @@ class ScoreModel(Step):
 def build_scoring_parts(
     models: Sequence[ModelRef],
     evaluators: tuple[Evaluator, ...],
-    about: tuple[str, ...] = (),
+    task_words: tuple[str, ...] = (),
     backbones: Mapping[str, Backbone] = MappingProxyType({}),
 ) -> Mapping[str, ScoreModel]:
     """Return a step for each reference that scores its models, by the partial step's name.
@@ -98,7 +98,7 @@ def build_scoring_parts(
         name: ScoreModel(
             model=named[text],
             evaluators=choose_evaluators(evaluators, backbones.get(text)),
-            about=about,
+            task_words=task_words,
         )
         for text, name in ModelRef.part_names(models).items()
     }

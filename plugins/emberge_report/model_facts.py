@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -17,6 +16,7 @@ from emberge.model_folder import (
     read_settings,
     read_trunk_settings,
 )
+from emberge.results import read_record
 from emberge_encoder import CrossEncoderFacts, Layout, is_static_model, read_static_dimension
 
 Origin: TypeAlias = Literal["trained", "merged", "chosen", "changed"]
@@ -153,7 +153,7 @@ def read_anatomy(folder: Path) -> Anatomy:
         longest = TextLimit.read(layout.trunk_folder).longest
     except CheckpointError:
         return _describe_other(folder)
-    config = _read_json(layout.trunk_folder / "config.json")
+    config = read_record(layout.trunk_folder / "config.json")
     overall, code = read_settings(folder), find_class_code(config)
     kinds = [module.kind for module in layout.modules]
     return Anatomy(
@@ -175,7 +175,7 @@ def _describe_other(folder: Path) -> Anatomy:
     with suppress(CheckpointError):
         if is_static_model(folder):
             return _describe_static(folder)
-    config = _read_json(folder / "config.json")
+    config = read_record(folder / "config.json")
     return Anatomy(architecture=_name_architecture(config), model_kind=find_model_kind(folder))
 
 
@@ -215,20 +215,12 @@ def _name_architecture(config: Mapping[str, Any]) -> str | None:
 def _find_dimension(folder: Path, modules: list[str], config: Mapping[str, Any]) -> int | None:
     """Return the dimension that the last module states, else the transformer's."""
     for path in reversed(modules):
-        module_config = _read_json(folder / path / "config.json")
+        module_config = read_record(folder / path / "config.json")
         for key in ("out_features", "word_embedding_dimension", "embedding_dimension"):
             if isinstance(module_config.get(key), int):
                 return int(module_config[key])
     size = config.get("hidden_size")
     return size if isinstance(size, int) else None
-
-
-def _read_json(path: Path) -> Mapping[str, Any]:
-    try:
-        content = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return {}
-    return content if isinstance(content, dict) else {}
 
 
 def find_model_kind(folder: Path) -> ModelKind:
@@ -240,7 +232,7 @@ def find_model_kind(folder: Path) -> ModelKind:
         ranks = not types and CrossEncoderFacts.read(folder).is_one
     except CheckpointError:
         named, types, ranks = None, [], False
-    architectures = _read_json(folder / "config.json").get("architectures") or [""]
+    architectures = read_record(folder / "config.json").get("architectures") or [""]
     by_module = [_BY_MODULE.get(type_.rpartition(".")[2]) for type_ in types]
     if isinstance(named, str) and named in _KINDS:
         return _KINDS[named]

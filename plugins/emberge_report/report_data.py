@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from emberge import Artifact, EmbergeError, Machine, Model, ModelRef, StepRef, Workspace
+from emberge.results import ARTIFACT, read_record
 from emberge_evaluate import Scores, read_scores
 
 from emberge_report.figures import Figure, read_figures
@@ -17,7 +18,7 @@ from emberge_report.model_facts import Origin, find_origin
 # Logged numbers (at, value), sorted by `at`.
 Points = Sequence[tuple[float, float]]
 # Files that a run keeps in OUT, and in the folder of each result.
-RECIPE_FILE, METRICS_FILE, RECORD_FILE = "recipe.yaml", "metrics.jsonl", "artifact.json"
+RECIPE_FILE, METRICS_FILE = "recipe.yaml", "metrics.jsonl"
 
 
 @dataclass(frozen=True)
@@ -136,10 +137,7 @@ def _measure(step: ReportedStep, base: Model, workspace: Workspace) -> ReportedS
 def _read_step(reference: StepRef, workspace: Workspace) -> ReportedStep:
     """Return a step with its result and the record that the runner wrote next to it."""
     folder, artifact = workspace.artifact(reference)
-    try:
-        record = json.loads(_read_text(folder / RECORD_FILE))
-    except ValueError:
-        record = {}
+    record = read_record(folder / ARTIFACT)
     return ReportedStep(
         reference.step or folder.name,
         folder,

@@ -89,11 +89,12 @@ def list_sources(
     return [_build_file_source(_fill_prompt(entry), path, readers)]
 
 
-def _fill_prompt(entry: DataEntry, catalogued: str | None = None) -> DataEntry:
-    """Return the entry with the placeholders of its prompt filled in; `catalogued` replaces `{prompt}`."""
+def _fill_prompt(entry: DataEntry, set_prompt: str | None = None) -> DataEntry:
+    """Return the entry with the placeholders of its prompt filled in; `set_prompt` replaces `{prompt}`."""
     if entry.prompt is None:
         return entry
-    set_prompt = build_instruction_prompt(entry.instruction) if catalogued is None else catalogued
+    if set_prompt is None:
+        set_prompt = build_instruction_prompt(entry.instruction)
     prompt = entry.prompt.replace("{instruction}", entry.instruction)
     return dataclasses.replace(entry, prompt=prompt.replace("{prompt}", set_prompt))
 

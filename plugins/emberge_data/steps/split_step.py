@@ -98,7 +98,7 @@ class Split(DataStep):
         datasets = self.load(workspace)
         wanted = [self._count_wanted(dataset) for dataset in datasets]
         texts = RowTexts(datasets, workspace.work)
-        groups = self._group(texts, workspace)
+        groups = self._group_rows(texts, workspace)
         part_of_row = np.zeros(len(texts), dtype=np.int64)
         for part, name in ((DEV, "split"), (TEST, "split test")):
             limits = [counts.get(part, 0) for counts in wanted]
@@ -121,7 +121,7 @@ class Split(DataStep):
             test=((dataset, parts.examples(dataset, TEST)) for dataset in datasets if self.test),
         )
 
-    def _group(self, texts: RowTexts, workspace: Workspace) -> Numbers:
+    def _group_rows(self, texts: RowTexts, workspace: Workspace) -> Numbers:
         """Return each row's group [rows]."""
         import numpy as np
 

@@ -177,7 +177,7 @@ class TaughtStep(DataStep):
         return ComparedSet.of(dataset, workspace)
 
     def compare(self, compared: ComparedSet, teacher: OpenTeacher) -> Any:
-        """Return what the teacher says of a set; called on every rank."""
+        """Return the teacher's similarities of a set's texts; called on every rank."""
         return teacher.compare(compared)
 
     def judge(
