@@ -50,6 +50,5 @@ class Report(Step):
         (workspace.folder / PAGE_FILE).write_text(draw_page(report), encoding="utf-8")
         stated = {"file": PAGE_FILE, "title": self.title, "steps": len(self.of)}
         return Artifact(
-            kind="report",
-            details={**stated, "models": [model.name for model in report.models]},
+            kind="report", details={**stated, "models": [model.name for model in report.models]}
         )

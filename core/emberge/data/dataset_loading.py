@@ -5,23 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 
-from emberge.contracts import (
-    BadRow,
-    DataRef,
-    Dataset,
-    Example,
-    Reader,
-    TaskKind,
-    Workspace,
-)
+from emberge.contracts import BadRow, DataRef, Dataset, Example, Reader, TaskKind, Workspace
 from emberge.data.columns import LayoutError
 from emberge.data.data_sources import DataSource, find_reader, list_sources, refuse_clashes
-from emberge.data.dataset_store import (
-    StoredDataset,
-    open_rows,
-    sample_rows,
-    write_rows,
-)
+from emberge.data.dataset_store import StoredDataset, open_rows, sample_rows, write_rows
 from emberge.data.entry import Columns, DataEntry
 from emberge.data.file_summary import FileSummary, decide_data, parse_rows
 from emberge.data.media_values import MediaValues

@@ -137,11 +137,7 @@ def test_a_column_may_be_a_part_of_another_or_several_joined(
 
 
 @pytest.mark.parametrize(
-    ("row", "column"),
-    [
-        ({"texts": ["title"]}, "texts.1"),
-        ({"texts": ["title"]}, "texts.0+task"),
-    ],
+    ("row", "column"), [({"texts": ["title"]}, "texts.1"), ({"texts": ["title"]}, "texts.0+task")]
 )
 def test_a_part_that_a_row_lacks_is_named(row: Any, column: str, tmp_path: Path) -> None:
     write_json_rows(tmp_path / "rows.jsonl", [row])

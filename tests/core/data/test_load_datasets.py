@@ -11,15 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from emberge import (
-    Columns,
-    DataEntry,
-    DataError,
-    DataRef,
-    Dataset,
-    Example,
-    hash_evenly,
-)
+from emberge import Columns, DataEntry, DataError, DataRef, Dataset, Example, hash_evenly
 from emberge.data import check_entries, list_sources, load_datasets, sample_rows
 from emberge_data import Delimited, JsonLines, Parquet
 

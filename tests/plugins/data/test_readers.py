@@ -25,8 +25,7 @@ def faults(reader: Reader, path: Path) -> list[tuple[int, str]]:
 
 
 @pytest.mark.parametrize(
-    ("name", "mark"),
-    [("A.TSV", "\t"), ("a.tsv.gz", "\t"), ("a.tsv.csv", ",")],
+    ("name", "mark"), [("A.TSV", "\t"), ("a.tsv.gz", "\t"), ("a.tsv.csv", ",")]
 )
 def test_the_ending_decides_the_delimiter(tmp_path: Path, name: str, mark: str) -> None:
     content = f'a{mark}b\n1{mark}\n"two\nlines{mark}"{mark}0.5\n'.encode()

@@ -6,13 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
-from emberge import (
-    Model,
-    ModelRef,
-    RecipeError,
-    TaskInfo,
-    TaskScore,
-)
+from emberge import Model, ModelRef, RecipeError, TaskInfo, TaskScore
 from emberge_evaluate import read_scores
 from emberge_evaluate.evaluate_step import Evaluate, EvaluatedModel
 from emberge_evaluate.requirements import Requirement
@@ -227,7 +221,4 @@ def test_check_finds_every_problem_at_once(given: Given) -> None:
     ):
         assert message in found
     empty = [str(problem) for problem in Evaluate(models=(), evaluators=()).check(context)]
-    assert empty == [
-        "models: there is no model to score",
-        "evaluators: there is no evaluator",
-    ]
+    assert empty == ["models: there is no model to score", "evaluators: there is no evaluator"]

@@ -12,14 +12,7 @@ from typing import Any
 import pytest
 from emberge import DataError, Model, load_plugins
 from emberge_evaluate.kept_scores import score_tasks
-from emberge_evaluate.scores import (
-    ColumnKey,
-    Comparison,
-    Scores,
-    Task,
-    TrainingCost,
-    Verdict,
-)
+from emberge_evaluate.scores import ColumnKey, Comparison, Scores, Task, TrainingCost, Verdict
 from emberge_evaluate.scores_file import read_scores, write_scores
 
 PLAIN = Scores(

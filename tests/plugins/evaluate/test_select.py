@@ -131,8 +131,7 @@ def chosen(artifact: Artifact) -> list[str]:
 
 
 @pytest.mark.parametrize(
-    ("tasks", "order"),
-    [("find-dev", (2, 1, 3)), ("retrieval", (1, 3, 2)), ("kinds", (1, 3, 2))],
+    ("tasks", "order"), [("find-dev", (2, 1, 3)), ("retrieval", (1, 3, 2)), ("kinds", (1, 3, 2))]
 )
 def test_models_are_ranked_by_one_task_a_kind_or_a_mean(
     tasks: str, order: tuple[int, ...], berts: list[Path], tmp_path: Path

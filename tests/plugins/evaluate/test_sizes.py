@@ -165,9 +165,7 @@ def test_seeds_are_pooled_at_each_size(tmp_path: Path) -> None:
     assert [*members["new@256"].values()] == ["new.seed=1@256", "new.seed=2@256"]
 
 
-def test_a_requirement_names_a_task_without_its_size_and_is_judged_at_each(
-    tmp_path: Path,
-) -> None:
+def test_a_requirement_names_a_task_without_its_size_and_is_judged_at_each(tmp_path: Path) -> None:
     refs = {"model": ModelRef("$new"), "better_than": (ModelRef("$old"),)}
     require = (Requirement(**refs, tasks="code", margin=4),)  # type: ignore[arg-type]
     result, bench = evaluated(tmp_path, "old", "new", require=require)
@@ -180,12 +178,7 @@ def test_a_requirement_names_a_task_without_its_size_and_is_judged_at_each(
 
 
 def test_tasks_without_the_sizes_of_others_are_refused() -> None:
-    mixed = [
-        TASKS[0].at_size(8),
-        TASKS[0].at_size(4),
-        TASKS[1],
-        TASKS[1].at_size(8),
-    ]
+    mixed = [TASKS[0].at_size(8), TASKS[0].at_size(4), TASKS[1], TASKS[1].at_size(8)]
     (fault,) = find_column_problems(mixed)
     assert "pairs" in fault
     assert "code" not in fault

@@ -249,9 +249,7 @@ def write_questions(path: Path, count: int) -> Path:
     return path
 
 
-def test_a_file_of_rows_is_a_task_whose_fingerprint_is_that_of_its_content(
-    tmp_path: Path,
-) -> None:
+def test_a_file_of_rows_is_a_task_whose_fingerprint_is_that_of_its_content(tmp_path: Path) -> None:
     path = write_questions(tmp_path / "own.jsonl", 5)
     bench = Bench(tmp_path / "run")
 

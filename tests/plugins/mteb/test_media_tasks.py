@@ -11,12 +11,7 @@ import numpy as np
 import pytest
 import yaml
 from datasets import Dataset, DatasetDict
-from emberge import (
-    DataError,
-    DataRef,
-    TaskScore,
-    split_parts,
-)
+from emberge import DataError, DataRef, TaskScore, split_parts
 from emberge.encoding import TextEmbedder
 from emberge.media import MediaFolder
 from emberge_data import RetrievalData

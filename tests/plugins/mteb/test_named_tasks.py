@@ -10,11 +10,7 @@ from typing import Any
 
 import mteb
 import pytest
-from emberge import (
-    DataEntry,
-    DataError,
-    DataRef,
-)
+from emberge import DataEntry, DataError, DataRef
 from emberge_mteb.evaluator import Mteb
 from emberge_mteb.hub_tasks import build_hub_tasks, find_split
 from emberge_mteb.local_sets import EvalEntry

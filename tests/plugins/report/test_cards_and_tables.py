@@ -12,12 +12,7 @@ from typing import Any
 import pytest
 from emberge import Artifact
 from emberge.contracts import DataOrigin
-from emberge.wording import (
-    Markdown,
-    printable_lines,
-    prose,
-    table_lines,
-)
+from emberge.wording import Markdown, printable_lines, prose, table_lines
 from emberge_report import (
     Anatomy,
     CardFacts,
@@ -108,7 +103,7 @@ TEXT = st.text(st.sampled_from("ab1 |\\`*_{}[]()<>#+-.!&;~=:/\n\x1b\"'"), min_si
 def test_prose_is_one_paragraph_that_reads_as_the_text(text: str) -> None:
     tokens = parsed(prose(text))
     assert {t.type for t in tokens} <= {
-        *("paragraph_open", "inline", "text", "text_special", "paragraph_close"),
+        *("paragraph_open", "inline", "text", "text_special", "paragraph_close")
     }
     assert text_of(tokens) == flat(text)
 

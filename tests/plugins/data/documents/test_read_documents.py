@@ -10,12 +10,7 @@ import pytest
 from emberge import DataError
 from emberge_data import JsonLines, cut_document, read_documents
 from emberge_data.documents import cutting
-from emberge_data.documents.cutting import (
-    TextPassage,
-    count_words,
-    measure_text,
-    split_sentences,
-)
+from emberge_data.documents.cutting import TextPassage, count_words, measure_text, split_sentences
 from emberge_data.documents.document_files import DocumentReading
 from emberge_data.documents.source_document import SourceDocument, SourceSection
 
@@ -36,9 +31,7 @@ def outline(document: SourceDocument) -> list[tuple[tuple[str, ...], str]]:
     return [(section.headings, section.text) for section in document.sections]
 
 
-def test_markdown_has_a_section_for_each_heading_and_no_markup(
-    tmp_path: Path,
-) -> None:
+def test_markdown_has_a_section_for_each_heading_and_no_markup(tmp_path: Path) -> None:
     page = only(
         tmp_path / "guide.md",
         "---\nauthor: me\n---\n# The guide\n\nIt is *short*.\n\n## Set-up\n\nRun `make`.\n\n"
@@ -91,12 +84,7 @@ def test_plain_text_takes_a_short_first_line_as_title(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("name", "title"),
-    [
-        ("leave-policy", "leave policy"),
-        ("休假", "休假"),
-        ("d103", ""),
-        ("ab_12", ""),
-    ],
+    [("leave-policy", "leave policy"), ("休假", "休假"), ("d103", ""), ("ab_12", "")],
 )
 def test_a_name_without_a_word_is_no_title(tmp_path: Path, name: str, title: str) -> None:
     assert only(tmp_path / f"{name}.md", "Text of a page.").title == title
@@ -164,12 +152,7 @@ LENGTH = 100_000
 
 @pytest.mark.parametrize(
     ("name", "piece"),
-    [
-        ("a.md", "*a "),
-        ("a.html", "<![x y]]>"),
-        ("a.html", "<title>a<b>"),
-        ("a.txt", "A. "),
-    ],
+    [("a.md", "*a "), ("a.html", "<![x y]]>"), ("a.html", "<title>a<b>"), ("a.txt", "A. ")],
 )
 def test_many_marks_without_end_are_read_to_the_end(name: str, piece: str, tmp_path: Path) -> None:
     (tmp_path / name).write_text("Text. " + piece * (LENGTH // len(piece)))

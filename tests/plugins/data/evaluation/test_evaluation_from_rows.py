@@ -131,10 +131,7 @@ def test_documents_are_lines_or_a_table(tmp_path: Path) -> None:
     folder = tmp_path / "docs"
     write(folder / "b.txt", "One\n\nTwo\n")
     write(folder / "c.csv", "content,note\nThree,x\n")
-    for place, texts in (
-        (folder / "b.txt", ["One", "Two"]),
-        (folder / "c.csv", ["Three"]),
-    ):
+    for place, texts in ((folder / "b.txt", ["One", "Two"]), (folder / "c.csv", ["Three"])):
         data = load(path, documents=DataRef(str(place)))
         assert list(data.corpus.values()) == [*texts, "D"]
 

@@ -11,14 +11,7 @@ from typing import Any
 
 import pytest
 import yaml
-from emberge import (
-    DataEntry,
-    DataError,
-    DataRef,
-    Evaluator,
-    TaskInfo,
-    Workspace,
-)
+from emberge import DataEntry, DataError, DataRef, Evaluator, TaskInfo, Workspace
 from emberge.contracts import Side
 from emberge.data import load_datasets
 from emberge_data.json_lines import JsonLines
@@ -91,9 +84,7 @@ def test_a_row_goes_for_its_anchor_or_positive_and_loses_negatives(tmp_path: Pat
     }
 
 
-def test_rows_for_documents_alone_stay_if_queries_are_asked_for(
-    tmp_path: Path,
-) -> None:
+def test_rows_for_documents_alone_stay_if_queries_are_asked_for(tmp_path: Path) -> None:
     rows = [pair("Its question", "The document"), pair("The query", "An answer"), pair("a", "b")]
     path = written(tmp_path / "a.jsonl", rows)
     tests = Tests(given=(("query", "The query"), ("document", "The document")))
@@ -145,11 +136,7 @@ def test_a_text_exactly_at_the_threshold_is_a_copy(tmp_path: Path, single_charac
     path = written(tmp_path / "a.jsonl", [pair("abcd", "0"), pair("1", "2")])
     tests = Tests(given=(("query", "abce"),))
     for threshold, left_of_rows in ((0.6, ["1"]), (0.6 + 1e-9, ["abcd", "1"])):
-        step = Decontaminate(
-            data=entry(path),
-            evaluators=(tests,),
-            jaccard=threshold,
-        )
+        step = Decontaminate(data=entry(path), evaluators=(tests,), jaccard=threshold)
         left = cleaned(step, Bench(tmp_path / str(threshold)))
         assert [row["query"] for row in left] == left_of_rows
 

@@ -7,13 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from emberge import DatasetInfo, Example
-from emberge_data.steps.outcome import (
-    SHOWN_ROWS,
-    Outcome,
-    SetChanges,
-    draw_changes,
-    drop_lonely,
-)
+from emberge_data.steps.outcome import SHOWN_ROWS, Outcome, SetChanges, draw_changes, drop_lonely
 
 from tests.support.training_data import InMemory
 
