@@ -105,7 +105,7 @@ def read_merge(options: argparse.Namespace, plugins: Plugins) -> Recipe:
     """Return the recipe of the merge that a command line describes, or of the file that it names.
 
     Raises:
-        RecipeError: if an option has no value, an option is given beside a file, or the recipe has a problem.
+        RecipeError: if an option has no value or is given in addition to a file, or the recipe has a problem.
     """
     config = Path(options.models[0]) if options.models else None
     if config is not None and config.is_file():

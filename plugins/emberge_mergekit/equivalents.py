@@ -104,45 +104,45 @@ def equivalent(method: str, settings: Settings, *, based: bool) -> Equivalent | 
     return mapped if isinstance(mapped, Equivalent) else Equivalent((mapped,))
 
 
-def _map_linear(given: _SharedParameters) -> Link:
-    given.plain("normalize", None)
-    return Link("linear", given.options(normalize="normalize"))
+def _map_linear(shared: _SharedParameters) -> Link:
+    shared.plain("normalize", None)
+    return Link("linear", shared.options(normalize="normalize"))
 
 
-def _map_slerp(given: _SharedParameters) -> Equivalent:
-    link = Link("slerp", given.share("t")).having(linear_threshold=0.9995)
+def _map_slerp(shared: _SharedParameters) -> Equivalent:
+    link = Link("slerp", shared.share("t")).having(linear_threshold=0.9995)
     return Equivalent((link,), notes=("mergekit walks straight above a cosine of 0.9995",))
 
 
-def _map_nuslerp(given: _SharedParameters) -> Link:
-    given.require("nuslerp_flatten", True)
+def _map_nuslerp(shared: _SharedParameters) -> Link:
+    shared.require("nuslerp_flatten", True)
     return Link("nuslerp")
 
 
-def _map_multislerp(given: _SharedParameters) -> Link:
-    given.require("normalize_weights", True)
-    given.require("eps", 1e-8)
+def _map_multislerp(shared: _SharedParameters) -> Link:
+    shared.require("normalize_weights", True)
+    shared.require("eps", 1e-8)
     link = Link("multi_slerp").having(mode="projected")
-    return link.having(space="deltas") if given.based else link
+    return link.having(space="deltas") if shared.based else link
 
 
-def _map_karcher(given: _SharedParameters) -> Link:
-    steps, tolerance = given.plain("max_iter", 10), given.plain("tol", 1e-5)
+def _map_karcher(shared: _SharedParameters) -> Link:
+    steps, tolerance = shared.plain("max_iter", 10), shared.plain("tol", 1e-5)
     return Link("karcher").having(max_iter=steps, tol=tolerance)
 
 
-def _map_task_arithmetic(given: _SharedParameters) -> Link:
-    return Link("task_arithmetic", given.sum())  # it drops nothing: rescale is nothing
+def _map_task_arithmetic(shared: _SharedParameters) -> Link:
+    return Link("task_arithmetic", shared.sum())  # it drops nothing: rescale is nothing
 
 
-def _map_ties(given: _SharedParameters) -> Equivalent:
+def _map_ties(shared: _SharedParameters) -> Equivalent:
     own = {"density": ("trim", "density")}
-    if not given.plain("rescale", False):
-        return Equivalent((Link("ties", given.sum()),), own)
+    if not shared.plain("rescale", False):
+        return Equivalent((Link("ties", shared.sum()),), own)
     links = (
         Link("trim").having(density=1.0),
         Link("rescale").having(rescale_mode="l1"),
-        Link("sign_consensus", given.sum()),
+        Link("sign_consensus", shared.sum()),
     )
     return Equivalent(links, own)
 
@@ -152,9 +152,9 @@ def _build_chain_mapper(
 ) -> Callable[[_SharedParameters], Equivalent]:
     """Return a function that maps settings to the chain `name`, which drops, rescales and adds deltas."""
 
-    def make(given: _SharedParameters) -> Equivalent:
-        link = Link(name, given.sum())
-        rescales = given.plain("rescale", rescale)
+    def make(shared: _SharedParameters) -> Equivalent:
+        link = Link(name, shared.sum())
+        rescales = shared.plain("rescale", rescale)
         if rescales != rescale:
             link = link.having(rescale_mode="l1" if rescales else "none")
         return Equivalent((link,), {p: (trimming, p) for p in ("density", *own)}, notes)
@@ -168,17 +168,17 @@ def _build_drop_mapper(
     return _build_chain_mapper(name, trimming, *own, rescale=True, notes=(_RANDOM_NOTE,))
 
 
-def _map_sce(given: _SharedParameters) -> Link:
-    return Link("sce", given.share("select_topk")).having(least_energy=1e-6)
+def _map_sce(shared: _SharedParameters) -> Link:
+    return Link("sce", shared.share("select_topk")).having(least_energy=1e-6)
 
 
-def _map_model_stock(given: _SharedParameters) -> Link:
-    given.require("filter_wise", False)
+def _map_model_stock(shared: _SharedParameters) -> Link:
+    shared.require("filter_wise", False)
     return Link("model_stock").having(clamp=False)
 
 
-def _map_passthrough(given: _SharedParameters) -> Link:
-    return Link("passthrough", given.options(scale="scale"))
+def _map_passthrough(shared: _SharedParameters) -> Link:
+    return Link("passthrough", shared.options(scale="scale"))
 
 
 _MAPPERS: Mapping[str, Callable[[_SharedParameters], Link | Equivalent]] = {

@@ -49,8 +49,8 @@ def plan_sources(
         method.validate_inputs([source.model for source in sources], merged.base)
     except ValueError as error:
         problems.append(Problem(f"merge method '{name}': {error}", merged.place.where))
-    outer = [read_scope(s, declared, name, problems, beside=False) for s in merged.scopes]
-    own = [read_scope(s.scope, declared, name, problems, beside=True) for s in sources]
+    outer = [read_scope(s, declared, name, problems, of_model=False) for s in merged.scopes]
+    own = [read_scope(s.scope, declared, name, problems, of_model=True) for s in sources]
     has_base = method.spec.contract.base != "ignored"
     base = next((s for s in sources if has_base and s.model == merged.base), None)
     planner = _Planner(name, declared, merged, sources, base, outer, own)

@@ -43,11 +43,16 @@ Settings = Mapping[str, Setting]
 
 
 def read_scope(
-    scope: Scope, declared: Mapping[str, Any], method: str, problems: list[Problem], *, beside: bool
+    scope: Scope,
+    declared: Mapping[str, Any],
+    method: str,
+    problems: list[Problem],
+    *,
+    of_model: bool,
 ) -> Settings:
     """Return the settings of one `parameters` mapping, in the types that the method declares.
 
-    With `beside` the parameters belong to one model, for which mergekit reads no parameter of the whole
+    With `of_model` the parameters are those of one model, where mergekit reads no parameter of the whole
     merge.
     """
     settings: dict[str, Setting] = {}
@@ -59,7 +64,7 @@ def read_scope(
             hint = suggest(name, declared) or f"; it has {', '.join(declared) or 'none'}"
             message = f"merge method '{method}' has no parameter '{name}'{hint}"
             problems.append(Problem(message, place.where))
-        elif beside and parameter.scope == "shared":
+        elif of_model and parameter.scope == "shared":
             message = (
                 f"'{name}' is one for the whole merge and is not read beside a model; move it to "
                 "'parameters' of the config or of the slice"

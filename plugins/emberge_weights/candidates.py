@@ -115,7 +115,7 @@ def search(
     seed: int,
     base_share: float = 0.0,
 ) -> Search:
-    """Score all candidates on all sets, of which each of `members` has vectors, and choose one."""
+    """Score all candidates on all sets and choose one; `members` has each member's vectors by set."""
     count = len(members)
     weights = draw_candidates(
         count - base, base, candidates, stable_seed(seed, "candidates"), base_share

@@ -28,7 +28,7 @@ APART = 0.05
 
 @dataclass(frozen=True, eq=False)
 class RealMerges:
-    """Indices of the merged candidates, of which the first has equal weights, and their merges' scores."""
+    """Indices of the merged candidates, the first with equal weights, and the scores of their merges."""
 
     candidates: Sequence[int]
     scores: Sequence[UnitScores]

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 class Options(SimpleNamespace):
     """Values of a stage's options for one tensor, with schedules resolved, read as attributes.
 
-    All blocks of the tensor have the same values, which nobody may change.
+    All blocks of the tensor have the same values, which must not be changed.
     """
 
 
@@ -40,7 +40,7 @@ class WeightedSum:
         return [float(n) for n in (numbers if isinstance(numbers, Sequence) else numbers.tolist())]
 
     def of_sums(self, shares: Sequence[Sequence[float]]) -> WeightedSum:
-        """Return the same sum over other models, of which these models are sums with these `shares`."""
+        """Return the same sum in terms of other models, whose sums with these `shares` the models are."""
         from emberge.numerics import require_count
 
         numbers = self.numbers

@@ -157,7 +157,7 @@ class AdaptedCheckpoint(Checkpoint):
     @functools.cached_property
     def config(self) -> Mapping[str, Any]:
         config, names = self.base.config, None
-        with suppress(EmbergeError):  # whoever reads the names gets it
+        with suppress(EmbergeError):  # reading the names raises it
             names = self.read_names(whole=False) if self.has_weights else None
         if names is None or not config:
             return config
@@ -206,7 +206,7 @@ def warn_of_adapter(name: str, checkpoint: Checkpoint | None) -> Iterator[str]:
     """Yield warnings of a model's adapter: its base may be another, or its new rows have no tokenizer."""
     if not isinstance(checkpoint, AdaptedCheckpoint):
         return
-    with suppress(EmbergeError):  # whoever reads the model raises it
+    with suppress(EmbergeError):  # reading the model raises it
         adapter = read_adapter(checkpoint.adapter.trunk, whole=False)
         if adapter is None or not checkpoint.has_weights:
             return

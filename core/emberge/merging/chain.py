@@ -116,9 +116,9 @@ class Chain:
     def sees_base(self) -> bool:
         """True if any pass of a link, or the final merge, reads the base."""
         return self.merges_with_base or any(
-            one.reads != "nothing" and self.reads_base(position, number)
+            one_pass.reads != "nothing" and self.reads_base(position, number)
             for position, link in enumerate(self.links)
-            for number, one in enumerate(link.passes)
+            for number, one_pass in enumerate(link.passes)
         )
 
     def measure(self, stats: Sequence[Stats], block: Block, position: int) -> Measures:
@@ -177,10 +177,10 @@ def merge_blocks(
     stats: dict[str, list[list[Measures]]] = {b.name: [[] for _ in links] for b in blocks}
     first = {b.name: b for b in reversed(blocks)}
     for position, link in enumerate(links):
-        for one in link.passes:
-            joined = _measure_blocks(run, measured, stats, position, one)
+        for one_pass in link.passes:
+            joined = _measure_blocks(run, measured, stats, position, one_pass)
             for name, block in first.items():
-                stats[name][position].append(joined[scope_key(one.scope, block)])
+                stats[name][position].append(joined[scope_key(one_pass.scope, block)])
                 stats[name][position][-1] = run.conclude(stats[name], block, position)
     for block in blocks:
         yield torch.as_tensor(run.merge(stats[block.name], block))
@@ -191,16 +191,16 @@ def _measure_blocks(
     blocks: Sequence[Block],
     stats: Mapping[str, Sequence[Stats]],
     position: int,
-    one: Pass,
+    one_pass: Pass,
 ) -> dict[str, Measures]:
     measures_by_group: dict[str, list[Measures]] = {}
     for block in blocks:
         stats_of_block = stats[block.name]
-        group = measures_by_group.setdefault(scope_key(one.scope, block), [])
-        if one.reads == "nothing":
+        group = measures_by_group.setdefault(scope_key(one_pass.scope, block), [])
+        if one_pass.reads == "nothing":
             needed, block = block.start == 0, block.without_rows()
         else:
-            needed = one.is_needed(stats_of_block[position])
+            needed = one_pass.is_needed(stats_of_block[position])
         if needed:
             group.append(run.measure(stats_of_block, block, position))
-    return {key: one.join(measures) for key, measures in measures_by_group.items()}
+    return {key: one_pass.join(measures) for key, measures in measures_by_group.items()}

@@ -41,7 +41,7 @@ class MergePlan:
     `weights` are each model's mean effective weight over elements (divided by the models' sum if a strategy
     uses shares), and `weight_ranges` are the least and the largest weight of a tensor. `weight_sum` is the
     mean sum of the recipe's weights. `future_models` names the models that do not exist yet. `omitted` maps
-    each model of which only the text trunk is used to the names of its omitted tensors. `token_plan` is None
+    each model whose text trunk alone is used to the names of its other tensors. `token_plan` is None
     if all tokenizers are equal byte for byte. `stated` are the facts of the members' other files.
     `weight_files` are the files with weights as they were when the plan was made.
     """
@@ -138,21 +138,23 @@ def add_effective_weights(plan: MergePlan) -> MergePlan:
 
 
 def _compute_weights(
-    plan: MergePlan, tensor: TensorPlan, given: Mapping[str, float]
+    plan: MergePlan, tensor: TensorPlan, recipe_weights: Mapping[str, float]
 ) -> dict[str, float]:
     """Return the models' effective weights for a tensor, scaled by the share that the base leaves.
 
     They are the recipe's weights, or these divided by their sum over the models merged together.
     """
     chain = plan.request.chains[plan.request.chain_of(tensor.name)]
-    link, labels = find_weighing_link(chain, [m for m in plan.request.inputs if m.name in given])
+    link, labels = find_weighing_link(
+        chain, [m for m in plan.request.inputs if m.name in recipe_weights]
+    )
     if link.weight_role == "unused":
-        return dict(given)
+        return dict(recipe_weights)
     models_share = 1.0 - _find_base_share(chain)
-    sums = sum_by_label(given, labels) if link.weight_role == "share" else {}
+    sums = sum_by_label(recipe_weights, labels) if link.weight_role == "share" else {}
     return {
         name: models_share * weight / (sums.get(labels[name], 1.0) or 1.0)
-        for name, weight in given.items()
+        for name, weight in recipe_weights.items()
     }
 
 

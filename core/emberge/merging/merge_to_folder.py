@@ -135,11 +135,11 @@ def identify_content(model: MergeInput) -> str | list[Any]:
     return [*map(str, folders), model.list_weight_files()]
 
 
-def build_header(plan: MergePlan, given: Mapping[str, Any]) -> dict[str, str]:
+def build_header(plan: MergePlan, provenance: Mapping[str, Any]) -> dict[str, str]:
     """Build the metadata of a merge's weight files: models, weights, content hashes, method, seed, versions.
 
-    Entries of `given` replace these, and values that are not text become JSON; a mapping under "emberge" is
-    merged with emberge's own. The metadata does not depend on the paths of the models.
+    Entries of `provenance` replace these, and values that are not text become JSON; a mapping under "emberge"
+    is merged with emberge's own. The metadata does not depend on the paths of the models.
     """
     request = plan.request
     facts: dict[str, Any] = {
@@ -158,8 +158,8 @@ def build_header(plan: MergePlan, given: Mapping[str, Any]) -> dict[str, str]:
             "name": request.base.name,
             **_describe_model(request.base, plan.weights.get(request.base.name)),
         }
-    our_facts = given.get(HEADER)
-    header: dict[str, Any] = {**given, HEADER: facts}
+    our_facts = provenance.get(HEADER)
+    header: dict[str, Any] = {**provenance, HEADER: facts}
     if isinstance(our_facts, Mapping):
         header[HEADER] = {**facts, **our_facts}
     return build_header_texts(header)

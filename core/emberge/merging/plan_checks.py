@@ -347,7 +347,7 @@ def _explain_zero_sum(
 def list_token_warnings(
     request: MergeRequest, template: Checkpoint, checkpoints: Mapping[str, Checkpoint]
 ) -> Iterator[str]:
-    """Yield a line for each difference of the models' tokenizers beside their tokens."""
+    """Yield a line for each difference of the models' tokenizers other than in their tokens."""
     source = template if request.tokenizer is None else Checkpoint(request.tokenizer)
     models: dict[str, list[str]] = {}
     for model in request.inputs:

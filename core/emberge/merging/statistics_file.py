@@ -115,7 +115,7 @@ class Statistics:
 
 @dataclass(frozen=True)
 class StatisticsFile:
-    """A statistics file, of which only the header was read: its entries by full name, and its metadata."""
+    """The header of a statistics file: its entries by full name, and its metadata."""
 
     path: Path
     specs: Mapping[str, TensorSpec]

@@ -284,7 +284,7 @@ class DeltaProgram:
         return DeltaProgram(self._as_read().rows, self.start, shares=factors)
 
     def without_sums(self) -> DeltaProgram:
-        """Return the program of the rows as read, of which the models are weighted sums."""
+        """Return the program of the rows as they were read, before they were summed."""
         return DeltaProgram(self.rows, self.start)
 
     def pick(self, index: Sequence[int]) -> DeltaProgram:

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 Join = Callable[[Sequence[Measures]], Measures]
-_INSIDE = "inside"  # the key of the groups' own measures, beside those that the runner reads
+_INSIDE = "inside"  # key of the groups' measures, next to those that the runner reads
 
 
 @dataclass(frozen=True, kw_only=True)

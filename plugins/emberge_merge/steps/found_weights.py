@@ -64,7 +64,7 @@ class FoundWeights:
         name_by_fingerprint = {fingerprint: name for name, fingerprint in models}
         problems = [
             f"the weights are for other models: '{name}' is none of {', '.join(self._list_names())}; "
-            "find them anew for these models"
+            "find them again for these models"
             for fingerprint, name in name_by_fingerprint.items()
             if fingerprint not in self.weights
         ]

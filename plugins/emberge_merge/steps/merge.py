@@ -109,7 +109,7 @@ class Merge(Step):
     def check(self, context: Preflight) -> Iterator[Problem]:
         yield from find_weight_problems(self.models, context, self.weights)
         if self.template is not None and context.model(self.template) is None:
-            return  # a step is yet to make the model that everything is compared with
+            return  # a step will make the template, with which everything is compared
         request = self._build_request(find_in_check(context, self.tokenizer))
         request = replace(request, weights_by=describe_later_weights(self.weights))
         plan = plan_merge(request)

@@ -164,13 +164,13 @@ class MergeJob(TensorJob):
         )
         passes = [
             MeasuringPass(
-                f"{self.chain_id}:{one.scope}:{scope_key(one.scope, self.block)}",
-                one.join,
-                one.is_exact,
-                is_sparse=reads_runs and position == 0 and one.is_sample,
+                f"{self.chain_id}:{one_pass.scope}:{scope_key(one_pass.scope, self.block)}",
+                one_pass.join,
+                one_pass.is_exact,
+                is_sparse=reads_runs and position == 0 and one_pass.is_sample,
             )
             for position, link in enumerate(self.chain.links)
-            for one in link.passes
+            for one_pass in link.passes
         ]
         object.__setattr__(self, "passes", tuple(passes))
 
@@ -196,7 +196,7 @@ class MergeJob(TensorJob):
 
     @property
     def unit(self) -> str:
-        scopes = {one.scope for link in self.chain.links for one in link.passes}
+        scopes = {one_pass.scope for link in self.chain.links for one_pass in link.passes}
         widest: Scope = "model" if "model" in scopes else "tensor"
         return f"{self.chain_id}:{widest}:{scope_key(widest, self.block)}"
 
@@ -222,18 +222,18 @@ class MergeJob(TensorJob):
     def needs_rows(self, rows: range, stats: Sequence[Measures]) -> bool:
         position, by_link = self._link_position(len(stats)), self._split_by_link(stats)
         finished = by_link[position]
-        one = self.chain.links[position].passes[len(finished)]
-        return rows.start == 0 if one.reads == "nothing" else one.is_needed(finished)
+        one_pass = self.chain.links[position].passes[len(finished)]
+        return rows.start == 0 if one_pass.reads == "nothing" else one_pass.is_needed(finished)
 
     def measure(self, rows: range, index: int, stats: Sequence[Measures], device: str) -> Measures:
         position, by_link = self._link_position(len(stats)), self._split_by_link(stats)
         block = self.block
         number = len(by_link[position])
-        one = self.chain.links[position].passes[number]
-        if one.reads != "nothing":
+        one_pass = self.chain.links[position].passes[number]
+        if one_pass.reads != "nothing":
             base = self.base if self.chain.reads_base(position, number) else None
             # A sample is not checked: the pass that reads all rows checks them.
-            guard = not (one.is_sample or self._are_checked(stats, base is not None))
+            guard = not (one_pass.is_sample or self._are_checked(stats, base is not None))
             block = self._read_block(rows, index, device, base, guard=guard)
         with self._name_in_errors():
             measures = self.chain.measure(by_link, block, position)
@@ -297,12 +297,12 @@ class MergeJob(TensorJob):
         With `based`, the base's rows are needed too.
         """
         return any(
-            one.reads != "nothing"
-            and not one.is_sample
-            and one.is_needed(finished[:number])
+            one_pass.reads != "nothing"
+            and not one_pass.is_sample
+            and one_pass.is_needed(finished[:number])
             and (self.chain.reads_base(position, number) or not based)
             for position, finished in enumerate(self._split_by_link(stats))
-            for number, one in enumerate(self.chain.links[position].passes[: len(finished)])
+            for number, one_pass in enumerate(self.chain.links[position].passes[: len(finished)])
         )
 
     def _link_position(self, number: int) -> int:

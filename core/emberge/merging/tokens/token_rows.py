@@ -64,7 +64,7 @@ def _gather_rows(
 
     width = into.shape[1]
     is_missing = places == NO_ROW
-    # A run goes on with the next row, or with one more that is nowhere.
+    # A run continues with the next row, or with one more row that the model lacks.
     is_run_end = (np.diff(places) != 1) | is_missing[:-1]
     is_run_start = is_run_end & ~(is_missing[:-1] & is_missing[1:])
     starts = [0, *(np.flatnonzero(is_run_start) + 1).tolist(), len(places)] if len(places) else [0]
