@@ -40,7 +40,7 @@ class WeightedSum:
         return [float(n) for n in (numbers if isinstance(numbers, Sequence) else numbers.tolist())]
 
     def of_sums(self, shares: Sequence[Sequence[float]]) -> WeightedSum:
-        """Return the same sum in terms of other models, whose sums with these `shares` the models are."""
+        """Return the same sum over other models j, if model i of this one is Σⱼ shares[i][j] · model j."""
         from emberge.numerics import require_count
 
         numbers = self.numbers

@@ -43,11 +43,11 @@ class MergePlan:
     mean sum of the recipe's weights. `future_models` names the models that do not exist yet. `omitted` maps
     each model whose text trunk alone is used to the names of its other tensors. `token_plan` is None
     if all tokenizers are equal byte for byte. `stated` are the facts of the members' other files.
-    `weight_files` are the files with weights as they were when the plan was made.
+    `files` are the models' files as they were when the plan was made.
     """
 
     request: MergeRequest
-    weight_files: Sequence[FileState] = ()
+    files: Sequence[FileState] = ()
     tensors: tuple[TensorPlan, ...] = ()
     dropped: tuple[str, ...] = ()
     omitted: Mapping[str, tuple[str, ...]] = field(default_factory=dict)

@@ -36,7 +36,7 @@ def plan_merge(request: MergeRequest, *, whole: bool = False) -> MergePlan:
 
     No weights are read, and nothing is raised. With `whole`, a model without weights is a problem.
     """
-    weight_files = request.list_weight_files()
+    files = request.list_files()
     names, checkpoints, header_problems = _read_headers(request, whole=whole)
     problems = [*find_request_problems(request), *header_problems]
     model_names = {m.name for m in (*request.inputs, request.base) if m is not None}
@@ -51,7 +51,7 @@ def plan_merge(request: MergeRequest, *, whole: bool = False) -> MergePlan:
         )
     plan = MergePlan(
         request=request,
-        weight_files=weight_files,
+        files=files,
         problems=tuple(problems),
         template=template,
         future_models=unseen,
@@ -67,12 +67,12 @@ def use_plan(plan: MergePlan | None, request: MergeRequest) -> MergePlan:
     """Return `plan` for a request that gives the same work, or a new plan if it is None or of other work.
 
     A check does not know fingerprints and the seed, so these may differ. An earlier plan is used only if it
-    saw all weights, whose files have not changed since.
+    saw all weights, and no file of a model has changed since.
     """
     is_same_work = (
         plan is not None
         and not (plan.problems or plan.future_models or request.uses_statistics)
-        and plan.weight_files == request.list_weight_files()
+        and plan.files == request.list_files()
         and _leave_out_unknown(plan.request) == _leave_out_unknown(request)
     )
     if plan is None or not is_same_work:

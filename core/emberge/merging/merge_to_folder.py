@@ -132,7 +132,7 @@ def identify_content(model: MergeInput) -> str | list[Any]:
         return model.fingerprint
     assert model.folder is not None
     folders = [folder.resolve() for folder in (model.folder, model.adapter) if folder is not None]
-    return [*map(str, folders), model.list_weight_files()]
+    return [*map(str, folders), model.list_files()]
 
 
 def build_header(plan: MergePlan, provenance: Mapping[str, Any]) -> dict[str, str]:

@@ -17,6 +17,7 @@ from emberge.contracts import (
 )
 from emberge.errors import suggest
 from emberge.merging.chain import ModelOptions, simplify_name
+from emberge.model_folder import list_hashed_files
 
 ModelPart = Literal["whole", "text"]
 Missing = Literal["strict", "average_present"]
@@ -72,10 +73,10 @@ class MergeInput:
     adapter: Path | None = None
     part: ModelPart = "whole"
 
-    def list_weight_files(self) -> list[FileState]:
-        """Return the states of the files with weights in the model's folder and in its adapter's."""
+    def list_files(self) -> list[FileState]:
+        """Return the states of the files that decide the model's embeddings, and of its adapter's."""
         folders = [one.resolve() for one in (self.folder, self.adapter) if one is not None]
-        files = [path for folder in folders for path in sorted(folder.rglob("*.safetensors*"))]
+        files = [path for folder in folders for path in list_hashed_files(folder)]
         stats = [(str(path), path.stat()) for path in files]
         return [(path, status.st_size, status.st_mtime_ns) for path, status in stats]
 
@@ -155,12 +156,10 @@ class MergeRequest:
         stages = (stage for chain in self.chains for stage in all_stages(chain))
         return any(s.statistics_of == "models" or list_statistics_files(s) for s in stages)
 
-    def list_weight_files(self) -> list[FileState]:
-        """Return the states of the files with weights of all models, and of a template that is named."""
-        template = [] if self.template is None else [MergeInput("", self.template)]
-        return [
-            state for model in (*self.all_inputs, *template) for state in model.list_weight_files()
-        ]
+    def list_files(self) -> list[FileState]:
+        """Return the states of the files of all models, and of a named template and tokenizer."""
+        others = [MergeInput("", one) for one in (self.template, self.tokenizer) if one is not None]
+        return [state for m in (*self.all_inputs, *others) for state in m.list_files()]
 
     def chain_of(self, name: str) -> int:
         """Return the index in `chains` of the strategy that owns a tensor."""
