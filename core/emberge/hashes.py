@@ -148,7 +148,7 @@ def hash_file(path: Path) -> str:
     return str(hasher.hexdigest())
 
 
-def sha256_of(path: Path) -> str:
+def hash_sha256(path: Path) -> str:
     """Return the SHA-256 of a file's bytes in hex."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()

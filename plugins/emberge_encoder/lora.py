@@ -89,7 +89,7 @@ class LoraTrunk:
     def save(self, folder: Path, checkpoint: Path) -> None:
         """Write the adapter as peft reads it, with the checkpoint that it belongs to in the header."""
         from emberge.merging import describe_base
-        from emberge.model_folder import Checkpoint, name_of_model
+        from emberge.model_folder import Checkpoint, find_model_name
         from emberge.tensor_files import HEADER
         from peft import get_peft_model_state_dict
         from safetensors.torch import save_file
@@ -103,7 +103,7 @@ class LoraTrunk:
         save_file(tensors, folder / "adapter_model.safetensors", {HEADER: json.dumps(origin)})
         config = self._tuner.peft_config["default"].to_dict()
         config |= {
-            "base_model_name_or_path": name_of_model(checkpoint),
+            "base_model_name_or_path": find_model_name(checkpoint),
             "inference_mode": True,
             "target_modules": self._targets,
         }

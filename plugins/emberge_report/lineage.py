@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 from emberge import Artifact, CheckpointError
 from emberge.contracts import DataOrigin
-from emberge.model_folder import name_of_model
+from emberge.model_folder import find_model_name
 from emberge.results import ARTIFACT, OutFolder, read_artifact
 from emberge_hub import find_in_package
 
@@ -131,7 +131,7 @@ def _name_path(text: str, origin: Path | None) -> str:
     if not text.startswith(_PATH_BEGINNINGS):
         return text
     folder = Path(os.path.abspath(_resolve(text, origin)))
-    name = name_of_model(folder)
+    name = find_model_name(folder)
     results = read_front_matter(folder).get("model-index") if name == folder.name else None
     first = results[0] if isinstance(results, list) and results else None
     stated = first.get("name") if isinstance(first, Mapping) else None

@@ -16,7 +16,7 @@ from pathlib import Path
 import torch
 from emberge.devices import count_usable_cores
 from emberge.model_folder import Checkpoint
-from emberge.tensor_files import TensorReader, TensorSpec, TensorWriter, bytes_of, scratch
+from emberge.tensor_files import TensorReader, TensorSpec, TensorWriter, bytes_of, reuse_tensor
 
 BLOCK = 1 << 20
 """Bytes that are read of each model at once."""
@@ -48,7 +48,7 @@ def _read(
     reader: TensorReader, specs: Mapping[str, TensorSpec], name: str, start: int, size: int
 ) -> torch.Tensor:
     """Return bytes of a tensor, in this thread's buffer."""
-    raw = scratch("floor", size, torch.uint8)
+    raw = reuse_tensor("floor", size, torch.uint8)
     reader.read_bytes(specs[name], start, bytes_of(raw))
     return raw
 

@@ -17,7 +17,7 @@ from emberge.data.dataset_store import STORE_FORMAT
 from emberge.data.entry import Catalogue, DataEntry
 from emberge.data.hub_datasets import describe_hub_entry, hash_hub_rows, read_hub_rows
 from emberge.errors import DataError, suggest
-from emberge.hashes import sha256_of
+from emberge.hashes import hash_sha256
 from emberge.wording import format_path
 
 # Noun for each part of a catalogue besides the training sets, and what to do where it is missing.
@@ -52,7 +52,7 @@ class DataSource:
         """Return 32 hex digits that hash the content and the options by which rows are understood."""
         parts = [
             STORE_FORMAT,
-            self.place if self.path is None else sha256_of(self.path),
+            self.place if self.path is None else hash_sha256(self.path),
             "" if self.path is not None else hash_hub_rows(self.entry),
             [type(self.reader).__name__, getattr(self.reader, "revision", 1)],
             dataclasses.asdict(self.entry.columns),

@@ -1,5 +1,6 @@
 """Public names of files, each with the module that defines it."""
 
+from .atomic import build_side_name as build_side_name
 from .atomic import clear_torn as clear_torn
 from .atomic import fill_once as fill_once
 from .atomic import link_or_copy as link_or_copy
@@ -7,7 +8,6 @@ from .atomic import publish as publish
 from .atomic import replace_file as replace_file
 from .atomic import replace_folder as replace_folder
 from .atomic import replace_link as replace_link
-from .atomic import side_name as side_name
 from .atomic import write_json as write_json
 from .atomic import write_text as write_text
 from .disk import announce as announce

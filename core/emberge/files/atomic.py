@@ -25,7 +25,7 @@ _SIDE_NAME = re.compile(r"\..+\.[0-9a-f]{16}\.part", re.DOTALL)
 _LONGEST_NAME = 200  # characters of a name in its side name, which a file system must take too
 
 
-def side_name(name: str) -> str:
+def build_side_name(name: str) -> str:
     """Return a hidden, random name ending with `.part` for a side file of `name`."""
     return f".{name[:_LONGEST_NAME]}.{secrets.token_hex(8)}.part"
 
@@ -54,7 +54,7 @@ def replace_file(path: Path, *, durable: bool = True) -> Iterator[Path]:
 
     Of several processes that write the file at once, the one that ends last is kept.
     """
-    side = path.with_name(side_name(path.name))
+    side = path.with_name(build_side_name(path.name))
     try:
         side.touch()
         yield side
@@ -80,7 +80,7 @@ def write_json(path: Path, value: object, *, durable: bool = True) -> None:
 
 def replace_link(link: Path, target: str) -> None:
     """Point a symbolic link at `target`; an older link is replaced atomically."""
-    side = link.with_name(side_name(link.name))
+    side = link.with_name(build_side_name(link.name))
     side.symlink_to(target)
     os.replace(side, link)
     sync(link.parent)
@@ -145,7 +145,7 @@ def link_or_copy(source: str, target: str) -> None:
 @contextmanager
 def _create_side_folder(path: Path) -> Iterator[Path]:
     """Yield a new folder under a side name of `path`; at the end it is removed if it still exists."""
-    side = path.with_name(side_name(path.name))
+    side = path.with_name(build_side_name(path.name))
     side.mkdir()
     try:
         yield side

@@ -14,7 +14,7 @@ from typing import Any, BinaryIO
 import xxhash
 
 from emberge.errors import CheckpointError
-from emberge.model_folder import Checkpoint, name_of_model, read_json
+from emberge.model_folder import Checkpoint, find_model_name, read_json
 from emberge.tensor_files import DerivedTensor, TensorSpec, read_provenance
 from emberge.tensor_names import Names, is_buffer
 
@@ -177,7 +177,7 @@ def describe_base(base: Checkpoint) -> dict[str, Any]:
 
     With it a merge can refuse a different base with the same name.
     """
-    name = name_of_model(base.folder)
+    name = find_model_name(base.folder)
     return {ORIGIN_KEY: {"name": name, "hash": origin_hash(base.names, base)}}
 
 
@@ -198,7 +198,7 @@ def require_base(
                 f"{checkpoint.folder}; name the base that it was made on"
             )
         return
-    folder_base, adapter_base = name_of_model(checkpoint.folder), config.base
+    folder_base, adapter_base = find_model_name(checkpoint.folder), config.base
     if (
         adapter_base
         and _is_hub_id(folder_base)
@@ -216,7 +216,7 @@ def base_warning(config: AdapterConfig, metadata: Mapping[str, str], base: Path)
     """Return a warning if only the base's recorded name could be compared and it differs; else None."""
     record = (read_provenance(metadata) or {}).get(ORIGIN_KEY)
     recorded_name = (config.base or "").rstrip("/").rpartition("/")[2]
-    if record or not recorded_name or recorded_name == name_of_model(base).rpartition("/")[2]:
+    if record or not recorded_name or recorded_name == find_model_name(base).rpartition("/")[2]:
         return None
     return (
         f"{config.path.parent.name} says that it was made on '{config.base}'; whether '{base.name}' is the "

@@ -19,7 +19,13 @@ from emberge.merging.request import MergeInput, MergeRequest
 from emberge.merging.streaming.build_jobs import collect_findings, collect_warnings, merge_jobs
 from emberge.merging.streaming.scheduler import Progress
 from emberge.merging.streaming.stream import build_checkpoint, require_free
-from emberge.tensor_files import HEADER, FetchedFile, TensorReader, build_header_texts, versions
+from emberge.tensor_files import (
+    HEADER,
+    FetchedFile,
+    TensorReader,
+    build_header_texts,
+    read_versions,
+)
 
 
 @dataclass(frozen=True)
@@ -147,7 +153,7 @@ def build_header(plan: MergePlan, provenance: Mapping[str, Any]) -> dict[str, st
         "models": {m.name: _describe_model(m, plan.weights.get(m.name)) for m in request.inputs},
         "seed": request.seed,
         "dtype": request.dtype,
-        "versions": versions(),
+        "versions": read_versions(),
     }
     if request.rules:
         facts["rules"] = {

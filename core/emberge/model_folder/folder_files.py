@@ -87,7 +87,7 @@ FILES = (
 """Table of files; for each name the first matching row applies."""
 
 
-def name_of_model(folder: Path) -> str:
+def find_model_name(folder: Path) -> str:
     """Return the usual name of a model: its hub id if it is in the hub's cache, else its folder's name."""
     real = folder.resolve()
     snapshot = _CACHED_MODEL.match(real.parent.parent.name)

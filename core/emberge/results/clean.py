@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from emberge.errors import EmbergeError, OutInUseError
-from emberge.files import FileLock, side_name, sync
+from emberge.files import FileLock, build_side_name, sync
 from emberge.results.artifact_file import ARTIFACT, read_record
 from emberge.results.run_folder import NoRunError, OutFolder, measure_folder, name_folder
 
@@ -118,7 +118,7 @@ def _remove_folder(path: Path) -> None:
     Raises:
         EmbergeError: if the system refuses to remove it.
     """
-    side = path.with_name(side_name(path.name))
+    side = path.with_name(build_side_name(path.name))
     try:
         path.rename(side)
         sync(path.parent)  # the new name must be on disk before any file is deleted

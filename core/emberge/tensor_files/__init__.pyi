@@ -14,7 +14,7 @@ from .safetensors_header import encode_header as encode_header
 from .safetensors_header import find_main_dtype as find_main_dtype
 from .safetensors_header import read_header as read_header
 from .safetensors_header import read_provenance as read_provenance
-from .safetensors_header import versions as versions
+from .safetensors_header import read_versions as read_versions
 from .server_file import SCHEMES as SCHEMES
 from .server_file import ServerFile as ServerFile
 from .tensor_fetcher import FetchedFile as FetchedFile
@@ -22,7 +22,7 @@ from .tensor_reader import FileSource as FileSource
 from .tensor_reader import TensorReader as TensorReader
 from .tensor_reader import TensorSource as TensorSource
 from .tensor_reader import bytes_of as bytes_of
-from .tensor_reader import scratch as scratch
-from .tensor_reader import scratch_bytes as scratch_bytes
+from .tensor_reader import reuse_bytes as reuse_bytes
+from .tensor_reader import reuse_tensor as reuse_tensor
 from .tensor_writer import TensorWriter as TensorWriter
 from .write_queue import QUEUE as QUEUE

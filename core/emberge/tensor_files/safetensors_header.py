@@ -110,7 +110,7 @@ def read_header(path: Path) -> tuple[dict[str, TensorSpec], dict[str, str]]:
         try:
             with open_regular(path) as file:
                 opening = file.read(8)
-                opening += file.read(header_size(path, opening, path.stat().st_size) - 8)
+                opening += file.read(find_header_size(path, opening, path.stat().st_size) - 8)
         except (OSError, ValueError) as error:  # a name with a NUL is no name of a file
             raise CheckpointError(f"{path}: cannot be read ({error})") from None
         _require_sound(path, path)
@@ -137,7 +137,7 @@ def read_header(path: Path) -> tuple[dict[str, TensorSpec], dict[str, str]]:
     }, metadata
 
 
-def header_size(path: Path | str, opening: bytes, size: int) -> int:
+def find_header_size(path: Path | str, opening: bytes, size: int) -> int:
     """Return the number of bytes before the first tensor, from a file's first 8 bytes and its size.
 
     Raises:
@@ -196,7 +196,7 @@ def encode_header(
     return opening, {name: len(opening) + offset for name, offset in offsets.items()}
 
 
-def versions() -> dict[str, str]:
+def read_versions() -> dict[str, str]:
     """Return the versions of the packages that a result's bytes may depend on, without importing them."""
     version_by_name = {}
     for name in _PACKAGES:
@@ -216,7 +216,7 @@ def build_header_texts(provenance: Mapping[str, Any]) -> dict[str, str]:
     if isinstance(our_facts, Mapping):
         provenance = {
             **provenance,
-            HEADER: {**our_facts, "versions": our_facts.get("versions", versions())},
+            HEADER: {**our_facts, "versions": our_facts.get("versions", read_versions())},
         }
     return {
         key: value if isinstance(value, str) else json.dumps(value, default=str)

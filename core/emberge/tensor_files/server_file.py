@@ -15,9 +15,9 @@ from typing import Any, TypeVar
 
 from emberge.errors import CheckpointError
 from emberge.files import require_space, writing
-from emberge.hashes import sha256_of
+from emberge.hashes import hash_sha256
 from emberge.tensor_files.remote_file import RemoteFile
-from emberge.tensor_files.safetensors_header import header_size, require_sound_header
+from emberge.tensor_files.safetensors_header import find_header_size, require_sound_header
 
 T = TypeVar("T")
 
@@ -163,7 +163,7 @@ class ServerFile:
             CheckpointError: if the file does not begin with a valid header.
         """
         opening = self.read(0, min(8, self.size))
-        header = opening + self.read(8, header_size(self.url, opening, self.size))
+        header = opening + self.read(8, find_header_size(self.url, opening, self.size))
         require_sound_header(self.url, header, self.size)
         return RemoteFile(self.url, self.size, self.version, self.sha256, header)
 
@@ -183,7 +183,7 @@ class ServerFile:
         if self.sha256 is None:
             self.require_unchanged()
         else:
-            self.require_hash(sha256_of(path))
+            self.require_hash(hash_sha256(path))
 
     def require_unchanged(self) -> None:
         """Require that the file on the server has not changed.

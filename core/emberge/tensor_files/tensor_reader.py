@@ -31,7 +31,7 @@ _READ_AHEAD_BYTES = 16 << 20
 _ANNOUNCED_BYTES = 4 << 20
 
 
-def scratch(use: str, elements: int, dtype: torch.dtype, *, pinned: bool = False) -> Tensor:
+def reuse_tensor(use: str, elements: int, dtype: torch.dtype, *, pinned: bool = False) -> Tensor:
     """Return this thread's flat buffer for a purpose, of the requested size and arbitrary content.
 
     A GPU can copy from a `pinned` buffer asynchronously.
@@ -45,7 +45,7 @@ def scratch(use: str, elements: int, dtype: torch.dtype, *, pinned: bool = False
     return buffer[:elements]
 
 
-def scratch_bytes(use: str, size: int) -> np.ndarray:
+def reuse_bytes(use: str, size: int) -> np.ndarray:
     """Return this thread's buffer of `size` bytes for a purpose, with arbitrary content.
 
     It begins at a multiple of 64 bytes.
@@ -130,7 +130,7 @@ class TensorReader:
         if dtype == into.dtype:
             self.read_bytes(spec, start * spec.itemsize, bytes_of(into))
             return
-        raw = scratch("raw", into.numel(), dtype)
+        raw = reuse_tensor("raw", into.numel(), dtype)
         self.read_bytes(spec, start * spec.itemsize, bytes_of(raw))
         into.copy_(raw)
 

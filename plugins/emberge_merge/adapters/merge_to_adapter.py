@@ -19,7 +19,7 @@ from emberge.merging import (
     merge_tensors,
     plan_merge,
 )
-from emberge.model_folder import Checkpoint, name_of_model
+from emberge.model_folder import Checkpoint, find_model_name
 from emberge.tensor_files import HEADER, TensorReader
 from emberge.tensor_names import head_of
 from torch import Tensor
@@ -84,7 +84,7 @@ def merge_to_adapter(
         header = build_header(plan, {HEADER: workspace.provenance})
         facts = {**json.loads(header[HEADER]), **describe_base(builder.base)}
         header[HEADER] = json.dumps(facts)
-        builder.parts.write(workspace.folder, whole, name_of_model(base.folder), header)
+        builder.parts.write(workspace.folder, whole, find_model_name(base.folder), header)
     factors = builder.parts.factors
     return AdapterReport(
         {module: one.rank for module, one in factors.items()},

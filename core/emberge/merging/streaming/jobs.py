@@ -31,8 +31,8 @@ from emberge.tensor_files import (
     TensorReader,
     TensorSource,
     TensorSpec,
-    scratch,
-    scratch_bytes,
+    reuse_bytes,
+    reuse_tensor,
 )
 
 if TYPE_CHECKING:
@@ -347,7 +347,7 @@ class MergeJob(TensorJob):
 
         gpu, count, size = device != "cpu", len(self.sources), math.prod(shape)
         dtype = getattr(torch, self.block.rows.dtype)
-        flat = scratch("pinned" if gpu else "block", len(sources) * size, dtype, pinned=gpu)
+        flat = reuse_tensor("pinned" if gpu else "block", len(sources) * size, dtype, pinned=gpu)
         stacked = flat.view(len(sources), size)
         for source, into in zip(sources, stacked, strict=True):
             source.read(start, into)
@@ -371,7 +371,7 @@ class MergeJob(TensorJob):
                 place = place._replace(handle=in_file[0], position=in_file[1])
             places.append(place)
             end += place.memory_bytes(size)
-        memory = scratch_bytes("stored", end)
+        memory = reuse_bytes("stored", end)
         for source, place in zip(sources, places, strict=True):
             if place.handle < 0:
                 into = memory[place.start : place.start + size * place.itemsize]
@@ -471,7 +471,7 @@ class CopyJob(TensorJob):
 
     @staticmethod
     def _read_piece(use: str, source: TensorSource, start: int, size: int) -> np.ndarray:
-        piece = scratch_bytes(use, size)
+        piece = reuse_bytes(use, size)
         source.read_bytes(start, piece.data)
         return piece
 

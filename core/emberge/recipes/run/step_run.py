@@ -48,7 +48,7 @@ from emberge.results import (
     read_artifact,
     read_record,
 )
-from emberge.tensor_files import FileContent, noting_contents, read_contents, versions
+from emberge.tensor_files import FileContent, noting_contents, read_contents, read_versions
 
 _METRICS = "metrics.jsonl"
 _WARNINGS = "warnings.jsonl"
@@ -251,7 +251,7 @@ class StepRun:
             "fingerprint": self.fingerprint,
             **({"recipe": recipe.hash} if recipe.hash else {}),
             "seed": recipe.seed,
-            "versions": versions(),
+            "versions": read_versions(),
             "plugins": list_plugins_behind(self.step.step, self.plugins),
         }
 

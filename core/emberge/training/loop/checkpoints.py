@@ -20,7 +20,7 @@ from torch import Tensor
 
 from emberge.errors import EmbergeError
 from emberge.files import clear_torn, link_or_copy, replace_folder
-from emberge.hashes import sha256_of
+from emberge.hashes import hash_sha256
 
 MANIFEST = "manifest.json"
 TENSORS = "tensors.safetensors"
@@ -49,7 +49,7 @@ class TrainingState:
             content = {
                 "step": self.step,
                 "facts": dict(self.facts),
-                "files": {TENSORS: sha256_of(side / TENSORS)},
+                "files": {TENSORS: hash_sha256(side / TENSORS)},
             }
             (side / MANIFEST).write_text(json.dumps(content), encoding="utf-8")
 
@@ -108,7 +108,7 @@ def _read_state(path: Path) -> TrainingState | None:
 
     try:
         content = json.loads((path / MANIFEST).read_text(encoding="utf-8"))
-        if content["files"] != {TENSORS: sha256_of(path / TENSORS)}:
+        if content["files"] != {TENSORS: hash_sha256(path / TENSORS)}:
             return None
         return TrainingState(content["step"], load_file(path / TENSORS), content["facts"])
     except (OSError, ValueError, KeyError, SafetensorError):
