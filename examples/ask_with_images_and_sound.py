@@ -6,7 +6,7 @@ Files are images or, ending in .wav, clips; other words are text. A question may
 import sys
 from pathlib import Path
 
-from emberge import Media, join_parts, load_plugins, readable
+from emberge import Media, join_parts, load_plugins, show_media
 from emberge.encoding import TextEmbedder
 from emberge.media import MediaFolder
 
@@ -28,4 +28,4 @@ backbone = load_plugins().find("text_encoder", "backbone").type()
 encoder = backbone.load(Path(model), device="cpu", dtype="float32")
 rows = TextEmbedder(encoder).embed([question, *candidates])  # of length one
 for cosine, text in sorted(zip(rows[1:] @ rows[0], candidates, strict=True), reverse=True):
-    print(f"{cosine:6.3f}  {readable(text)}")
+    print(f"{cosine:6.3f}  {show_media(text)}")

@@ -26,7 +26,7 @@ from .contracts.medium import Media as Media
 from .contracts.medium import MediaFacts as MediaFacts
 from .contracts.medium import MediaKind as MediaKind
 from .contracts.medium import join_parts as join_parts
-from .contracts.medium import readable as readable
+from .contracts.medium import show_media as show_media
 from .contracts.medium import split_parts as split_parts
 from .contracts.option import AnyNumber as AnyNumber
 from .contracts.option import Cosine as Cosine
@@ -96,9 +96,9 @@ from .recipes.parse.parse import load_recipe as load_recipe
 from .recipes.parse.parse import parse_recipe as parse_recipe
 from .recipes.preflight import check_recipe as check_recipe
 from .recipes.run.step_result import StepResult as StepResult
+from .seeds import draw_bits as draw_bits
+from .seeds import draw_order as draw_order
 from .seeds import hash_evenly as hash_evenly
-from .seeds import random_bits as random_bits
-from .seeds import shuffled as shuffled
-from .seeds import stable_seed as stable_seed
+from .seeds import make_seed as make_seed
 
 __version__: str

@@ -155,7 +155,7 @@ def _import_class(class_path: str) -> Any:
 
 
 @contextlib.contextmanager
-def quiet_transformers() -> Iterator[None]:
+def silence_transformers() -> Iterator[None]:
     """Suppress progress bars and reports of transformers and sentence-transformers in the `with` block.
 
     The caller itself must check what transformers would report, such as a head without weights.

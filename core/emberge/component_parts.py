@@ -8,13 +8,13 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 
-def fields_in(value: Any) -> Iterator[tuple[str, Any]]:
+def walk_fields(value: Any) -> Iterator[tuple[str, Any]]:
     """Yield the name and the value of each field of a dataclass instance."""
     for option in dataclasses.fields(value):
         yield option.name, getattr(value, option.name)
 
 
-def parts_of(value: Any, *leaves: type) -> Iterator[tuple[str, Any]]:
+def walk_parts(value: Any, *leaves: type) -> Iterator[tuple[str, Any]]:
     """Yield every part of a component with its path (`models.0.weight`), parents first, the component at "".
 
     Dataclasses, mappings, sequences and sets are searched for parts, except values of a type in `leaves`.
@@ -22,13 +22,13 @@ def parts_of(value: Any, *leaves: type) -> Iterator[tuple[str, Any]]:
     yield "", value
     if not isinstance(value, leaves):
         for key, child in _list_children(value):
-            for path, part in parts_of(child, *leaves):
+            for path, part in walk_parts(child, *leaves):
                 yield f"{key}.{path}" if path else key, part
 
 
 def _list_children(value: Any) -> Iterator[tuple[str, Any]]:
     if is_record(value):
-        yield from fields_in(value)
+        yield from walk_fields(value)
     elif isinstance(value, Mapping):
         yield from ((str(key), child) for key, child in value.items())
     elif isinstance(value, list | tuple | set | frozenset):

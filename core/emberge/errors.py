@@ -107,10 +107,10 @@ def is_temporary(error: BaseException) -> bool:
 
 def suggest(word: str, known: Iterable[str]) -> str:
     """Return `"; did you mean 'x'?"` for the closest known word; "" if no word is close."""
-    closest = closest_word(word, known)
+    closest = find_closest_word(word, known)
     return f"; did you mean '{closest}'?" if closest is not None else ""
 
 
-def closest_word(word: str, known: Iterable[str]) -> str | None:
+def find_closest_word(word: str, known: Iterable[str]) -> str | None:
     """Return the known word that a misspelt one most likely means; None if no word is close."""
     return next(iter(difflib.get_close_matches(word, list(known), n=1, cutoff=0.6)), None)

@@ -19,7 +19,7 @@ from typing import Any
 
 import xxhash
 
-from emberge.contracts import content_key
+from emberge.contracts import make_content_key
 from emberge.errors import EmbergeError
 from emberge.files import FileLock, announce, make_folder, write_text
 
@@ -82,7 +82,7 @@ class HashCache:
         try:
             with ThreadPoolExecutor(min(8, os.cpu_count() or 1)) as pool:
                 hashes = pool.map(self.of, files.values())
-                return stable_hash(dict(zip(files, hashes, strict=True)))
+                return hash_value(dict(zip(files, hashes, strict=True)))
         except OSError as error:
             raise EmbergeError(f"{error.filename}: cannot be read: {error.strerror}") from error
 
@@ -154,7 +154,7 @@ def hash_sha256(path: Path) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-def stable_hash(value: object) -> str:
+def hash_value(value: object) -> str:
     """Return the SHA-256 of plain values, written as JSON; it is the same in every process."""
     text = json.dumps(value, sort_keys=True, ensure_ascii=True, separators=(",", ":"))
     return hashlib.sha256(text.encode()).hexdigest()
@@ -163,7 +163,9 @@ def stable_hash(value: object) -> str:
 def hash_texts(texts: Iterable[str]) -> bytes:
     """Return the 128-bit hashes of the texts, 16 bytes each, in order; media are hashed by content."""
     return b"".join(
-        hashlib.blake2b(content_key(text).encode("utf-8", "surrogatepass"), digest_size=16).digest()
+        hashlib.blake2b(
+            make_content_key(text).encode("utf-8", "surrogatepass"), digest_size=16
+        ).digest()
         for text in texts
     )
 

@@ -19,7 +19,7 @@ from typing import Any, NoReturn
 from emberge.errors import PluginError
 
 
-def python_command(*words: str) -> list[str]:
+def build_python_command(*words: str) -> list[str]:
     """Return the command that runs this interpreter with these arguments, such as `-m emberge run`.
 
     `-P` keeps the current folder off the path: otherwise `python -m` and `python -c` would import a file that

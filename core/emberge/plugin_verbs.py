@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, get_args
 
-from emberge.contracts import Count, is_sound_number, limits_of
+from emberge.contracts import Count, find_limits, is_sound_number
 from emberge.errors import PluginError
 
 
@@ -109,7 +109,7 @@ def build_number_reader(kind: Any) -> Callable[[str], Any]:
     It refuses the same numbers as a recipe's option of this type: numbers that are not finite, and numbers
     outside the type's limits.
     """
-    limits, number = limits_of(kind), get_args(kind)[0] if limits_of(kind) else kind
+    limits, number = find_limits(kind), get_args(kind)[0] if find_limits(kind) else kind
     words = "a whole number" if number is int else "a number"
     words = f"{words} {limits.words()}".strip() if limits else words
 

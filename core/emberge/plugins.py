@@ -26,7 +26,7 @@ import pluggy
 
 from emberge import hookspecs
 from emberge.architectures import add_architecture
-from emberge.component_parts import parts_of
+from emberge.component_parts import walk_parts
 from emberge.contracts import (
     Backbone,
     ChainSpec,
@@ -283,7 +283,7 @@ class Plugins:
         These are the value itself and all components in its options, in order.
         """
         revisions: dict[Component, int] = {}
-        for type_ in dict.fromkeys(type(part) for _, part in parts_of(value)):
+        for type_ in dict.fromkeys(type(part) for _, part in walk_parts(value)):
             try:
                 revisions[self.component_of(type_)] = getattr(type_, "revision", 1)
             except PluginError:

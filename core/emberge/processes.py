@@ -12,12 +12,12 @@ from pathlib import Path
 
 from emberge.contracts import Machine
 from emberge.errors import EmbergeError, RecipeError
-from emberge.interpreter import python_command
+from emberge.interpreter import build_python_command
 
 _ERROR = "error: "
 
 
-def last_lines(printed: Iterable[str]) -> list[str]:
+def find_error_lines(printed: Iterable[str]) -> list[str]:
     """Return the lines that name errors, or the last line that is not empty; stripped of blanks."""
     lines = [line.strip() for line in printed if line.strip()]
     return [line for line in lines if line.startswith(_ERROR)] or lines[-1:]
@@ -25,7 +25,7 @@ def last_lines(printed: Iterable[str]) -> list[str]:
 
 def describe_end(code: int, printed: Iterable[str]) -> str:
     """Return why a child ended: the last error that it printed, else its signal or exit code."""
-    error_lines = [line for line in last_lines(printed) if line.startswith(_ERROR)][-1:]
+    error_lines = [line for line in find_error_lines(printed) if line.startswith(_ERROR)][-1:]
     if error_lines:
         return error_lines[0].removeprefix(_ERROR)
     return f"killed by signal {-code}" if code < 0 else f"exit code {code}"
@@ -89,7 +89,7 @@ def run_ranks(words: Sequence[str], count: int) -> int:
     from torch.distributed.launcher.api import LaunchConfig, elastic_launch
 
     logging.disable()  # torch's own report of a failure is long, and is not for users
-    command, *arguments = python_command("-m", "emberge", *words)
+    command, *arguments = build_python_command("-m", "emberge", *words)
     os.environ[_STARTER] = str(os.getpid())
     with tempfile.TemporaryDirectory(prefix="emberge-ranks-") as folder:
         logs = DefaultLogsSpecs(folder, redirects=dict.fromkeys(range(1, count), Std.ALL))

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 
-def stable_seed(*parts: Any) -> int:
+def make_seed(*parts: Any) -> int:
     """Return a 63-bit seed that depends on the text of every part and on their order."""
     text = "\x1f".join(f"{type(part).__name__}:{part}" for part in parts)
     digest = hashlib.blake2b(text.encode(), digest_size=8).digest()
@@ -27,15 +27,15 @@ def hash_evenly(*words: object) -> int:
     return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest(), "big")
 
 
-def random_bits(size: int, seed: int) -> NDArray[np.uint64]:
+def draw_bits(size: int, seed: int) -> NDArray[np.uint64]:
     """Return `size` random words of 64 bits [size]."""
     import numpy as np
 
     return np.asarray(np.random.PCG64(seed).random_raw(size), dtype=np.uint64).reshape(size)
 
 
-def shuffled(size: int, seed: int) -> NDArray[np.int64]:
+def draw_order(size: int, seed: int) -> NDArray[np.int64]:
     """Return the numbers 0 to size - 1 in a random order [size]."""
     import numpy as np
 
-    return np.argsort(random_bits(size, seed), kind="stable").astype(np.int64)
+    return np.argsort(draw_bits(size, seed), kind="stable").astype(np.int64)

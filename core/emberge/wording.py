@@ -1,8 +1,8 @@
 """Words of messages and tables: lists that are cut, counts with their nouns, sizes, and text from outside.
 
-Prompts, names and licences come from strangers. `printable` shows them on a terminal; in Markdown, which may
-be a web page on a hub, `table_row` and `table_lines` escape whatever is not `Markdown` already, so that only
-cells with markup need to be marked.
+Prompts, names and licences come from strangers. `make_printable` shows them on a terminal. In Markdown, which
+may be a web page on a hub, `format_table_row` and `format_table` escape all that is not `Markdown` already,
+so only cells with markup need to be marked.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ def join_some(words: Iterable[str], most: int = 3) -> str:
 
 def count_noun(count: int, noun: str) -> str:
     """Return the number and the noun, plural if needed: `1 step`, `1,200 merge strategies`."""
-    return f"{count:,} {noun if count == 1 else plural(noun)}"
+    return f"{count:,} {noun if count == 1 else make_plural(noun)}"
 
 
 def count_by_first_word(names: Iterable[str]) -> str:
@@ -61,7 +61,7 @@ def count_by_first_word(names: Iterable[str]) -> str:
     return ", ".join(f"{word} ({count_noun(n, 'tensor')})" for word, n in counted.items())
 
 
-def plural(noun: str) -> str:
+def make_plural(noun: str) -> str:
     """Return the regular plural of an English noun: `steps`, `strategies`, `losses`."""
     for ending, instead in _ENDINGS:
         if re.search(ending, noun):
@@ -77,7 +77,7 @@ def format_path(path: Path) -> str:
         return str(path)
 
 
-def human_size(count: float) -> str:
+def format_size(count: float) -> str:
     """Return a number of bytes in three digits and a decimal unit: `1.3 GB`."""
     for unit in ("bytes", "kB", "MB", "GB"):
         if abs(count) < 1000:
@@ -118,7 +118,7 @@ def shorten(text: str, most: int) -> str:
     return line if len(line) <= most else f"{line[: most - 1]}…"
 
 
-def printable(text: object) -> str:
+def make_printable(text: object) -> str:
     r"""Return text as one line for a terminal, log or card.
 
     Control characters (terminal escapes, line ends), lone surrogates and marks of writing direction are
@@ -130,8 +130,8 @@ def printable(text: object) -> str:
     return plain_text if plain_text.isprintable() else "".join(map(_escape_unprintable, plain_text))
 
 
-def printable_lines(text: str) -> str:
-    """Return text of several lines, each as `printable` shows it; line ends and tabs stay."""
+def make_printable_lines(text: str) -> str:
+    """Return text of several lines, each as `make_printable` shows it; line ends and tabs stay."""
     if _PLAIN.fullmatch(text):
         return text
     return "".join(c if c in "\n\t" else _escape_unprintable(c) for c in text)
@@ -151,11 +151,11 @@ class Markdown(str):
     __slots__ = ()
 
 
-def prose(text: str) -> Markdown:
+def to_markdown(text: str) -> Markdown:
     """Return plain text as one line of Markdown that is displayed unchanged."""
     if isinstance(text, Markdown):
         return text
-    escaped = _SPECIAL.sub(r"\\\1", printable(" ".join(text.split())))
+    escaped = _SPECIAL.sub(r"\\\1", make_printable(" ".join(text.split())))
     return Markdown(_OPENING.sub(_escape_opening, escaped, count=1) if escaped else "")
 
 
@@ -165,12 +165,12 @@ def _escape_opening(match: re.Match[str]) -> str:
     return f"\\{match[1]}" if match[1] else f"{match[2]}\\{match[3]}"
 
 
-def table_row(cells: Iterable[str]) -> str:
+def format_table_row(cells: Iterable[str]) -> str:
     """Return one row of a table; cells that are not `Markdown` are escaped."""
-    return f"| {' | '.join(map(prose, cells))} |"
+    return f"| {' | '.join(map(to_markdown, cells))} |"
 
 
-def table_lines(
+def format_table(
     head: Sequence[str], rows: Iterable[Sequence[str]], align: Sequence[str] = ()
 ) -> list[str]:
     """Return the lines of a table; cells that are not `Markdown` are escaped.
@@ -179,7 +179,7 @@ def table_lines(
     """
     sides = [*align, *"l" * (len(head) - len(align))]
     return [
-        table_row(head),
+        format_table_row(head),
         f"| {' | '.join(_ALIGNMENT_RULES[side] for side in sides)} |",
-        *map(table_row, rows),
+        *map(format_table_row, rows),
     ]

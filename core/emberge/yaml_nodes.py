@@ -244,24 +244,24 @@ _CONVERTERS: dict[str, Callable[[str], Any]] = {
 }
 
 
-def plain(node: Node) -> Any:
+def to_plain(node: Node) -> Any:
     """Return the node as plain Python data; a reference to a step becomes its text."""
     if isinstance(node, Scalar):
         return node.value
     if isinstance(node, StepUse):
         return node.text
     if isinstance(node, Items):
-        return [plain(item) for item in node.items]
-    return {key: plain(value) for key, value in node.entries.items()}
+        return [to_plain(item) for item in node.items]
+    return {key: to_plain(value) for key, value in node.entries.items()}
 
 
-def leaves_of(node: Node) -> Iterator[Scalar | StepUse]:
+def walk_leaves(node: Node) -> Iterator[Scalar | StepUse]:
     """Yield every scalar and every reference to a step inside a node."""
     if isinstance(node, Scalar | StepUse):
         yield node
     else:
         for inner in node.items if isinstance(node, Items) else node.entries.values():
-            yield from leaves_of(inner)
+            yield from walk_leaves(inner)
 
 
 def write_yaml(data: Any) -> str:
@@ -270,7 +270,7 @@ def write_yaml(data: Any) -> str:
     return text
 
 
-def node_of(value: Any, where: str, *, deep_places: bool = False) -> Node:
+def build_node(value: Any, where: str, *, deep_places: bool = False) -> Node:
     """Return plain Python data as a node at the place `where`.
 
     With `deep_places`, the place of an inner value is its path, `where.key.0`, in place of `where` itself.
@@ -281,7 +281,7 @@ def node_of(value: Any, where: str, *, deep_places: bool = False) -> Node:
 
     def inner(key: object, value: Any) -> Node:
         place = f"{where}.{key}" if deep_places else where
-        return node_of(value, place, deep_places=deep_places)
+        return build_node(value, place, deep_places=deep_places)
 
     if value is None or isinstance(value, bool | int | float | str):
         return Scalar(value, "null" if value is None else str(value), where)

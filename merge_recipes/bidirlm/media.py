@@ -1,4 +1,4 @@
-"""Steps of `bidirlm/tiny`: drawn images and tones with captions, random towers, shuffled towers."""
+"""Steps of `bidirlm/tiny`: drawn images and tones with captions, random towers, draw_order towers."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ from emberge import (
     Step,
     WholeNumber,
     Workspace,
+    draw_order,
     hash_evenly,
     hookimpl,
-    shuffled,
-    stable_seed,
+    make_seed,
 )
 from emberge.model_folder import Checkpoint, copy_model
 from emberge_data import write_entries, write_json_rows
@@ -270,7 +270,7 @@ class RandomTower(Step):
                 raise CheckpointError(f"{folder}: give it a vocab_size of {len(tokenizer)} or more")
             ids = {token: tokenizer.convert_tokens_to_ids(token) for token in tokens}
             with torch.random.fork_rng():
-                torch.manual_seed(stable_seed(workspace.seed, "random_tower"))
+                torch.manual_seed(make_seed(workspace.seed, "random_tower"))
                 built = self._build(dict(checkpoint.config), ids)
             trunk = AutoModel.from_pretrained(
                 str(checkpoint.trunk),
@@ -372,7 +372,7 @@ class ShuffledParts(Step):
                 if any(f".{part}." in f".{name}." for part in self.parts):
                     rows = tensor.view(1 if tensor.ndim == 1 else len(tensor), -1)
                     for number, row in enumerate(rows):
-                        order = shuffled(len(row), stable_seed(workspace.seed, name, number))
+                        order = draw_order(len(row), make_seed(workspace.seed, name, number))
                         rows[number] = row[torch.from_numpy(order)]
             save_file(tensors, file, metadata={"format": "pt"})
         details = {"made_by": "shuffling the weights of", "seed": workspace.seed}

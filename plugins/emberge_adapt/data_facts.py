@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from emberge import DataError, Example, TaskKind, readable
+from emberge import DataError, Example, TaskKind, show_media
 from emberge.wording import count_noun, shorten
 
 from emberge_adapt.adapt_data import AdaptData
@@ -71,7 +71,7 @@ def _describe_example(number: int, example: Example) -> str:
     """Return a row as one line: its anchor, and its positive with its score or its label."""
     answer = example.positives[0] if example.positives else example.label or ""
     anchor, answer = (
-        shorten(readable(text), SHOWN_CHARACTERS) for text in (example.anchor, answer)
+        shorten(show_media(text), SHOWN_CHARACTERS) for text in (example.anchor, answer)
     )
     scores = example.positive_scores
     return f"{number}. {anchor} → {answer}" + (

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
-from emberge import Batch, Batches, Count, Negatives, PerDataset, Pool, Sampler, stable_seed
+from emberge import Batch, Batches, Count, Negatives, PerDataset, Pool, Sampler, make_seed
 from emberge_train import OneDataset, Shuffled
 
 
@@ -50,12 +50,12 @@ class Mixed(Sampler):
         datasets = OneDataset(batch_size=small_batch_sizes).batches_by_dataset(pool, seed)
         sequences = []
         for draw in range(self.draws):
-            draw_seed = stable_seed(seed, "draw", draw)
+            draw_seed = make_seed(seed, "draw", draw)
             reseeded = [
-                replace(dataset, seed=stable_seed(draw_seed, "rows", dataset.info.name))
+                replace(dataset, seed=make_seed(draw_seed, "rows", dataset.info.name))
                 for dataset in datasets
             ]
-            sequences.append(Shuffled(reseeded, stable_seed(draw_seed, "batches")))
+            sequences.append(Shuffled(reseeded, make_seed(draw_seed, "batches")))
         return _MixedTogether(sequences)
 
 

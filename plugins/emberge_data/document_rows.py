@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from emberge import BadRow, DataError, Reader
-from emberge.contracts import MEDIA_KINDS, plain_text
+from emberge.contracts import MEDIA_KINDS, strip_media_marks
 from emberge.data import MediaValues, find_reader, fold_headings
 from emberge.wording import format_path
 
@@ -81,7 +81,7 @@ def parse_document(
             f"{where}: the row needs a text, and a title is text (columns: {', '.join(map(str, row))}); "
             "name the column text"
         )
-    return DocumentRow(where, _read_id(where, row), plain_text(title), text)
+    return DocumentRow(where, _read_id(where, row), strip_media_marks(title), text)
 
 
 def _read_media(text: Any, row: Mapping[str, Any], media: MediaValues) -> Any:
@@ -94,7 +94,7 @@ def _read_media(text: Any, row: Mapping[str, Any], media: MediaValues) -> Any:
     if values:
         parts = values if text is None else {**values, "text": text}
         return media.read_object(parts, next(iter(values)))
-    return plain_text(text) if isinstance(text, str) else text
+    return strip_media_marks(text) if isinstance(text, str) else text
 
 
 def _read_id(where: str, row: Mapping[str, Any]) -> str | None:

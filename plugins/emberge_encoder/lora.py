@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from emberge import CheckpointError, Count, Positive, stable_seed
+from emberge import CheckpointError, Count, Positive, make_seed
 
 _OUTER = "base_model.model."
 
@@ -52,7 +52,7 @@ class Lora:
             fan_in_fan_out=_has_transposed(trunk, targets),
         )
         with torch.random.fork_rng(), _silence_peft():
-            torch.manual_seed(stable_seed(0, "lora"))
+            torch.manual_seed(make_seed(0, "lora"))
             try:
                 tuner = LoraModel(trunk, {"default": config}, "default")
             except (ValueError, NotImplementedError) as error:

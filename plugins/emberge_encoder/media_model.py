@@ -9,7 +9,7 @@ from functools import lru_cache
 from typing import Any
 
 import torch
-from emberge import DataError, Media, MediaKind, TokenisedText, readable, split_parts
+from emberge import DataError, Media, MediaKind, TokenisedText, show_media, split_parts
 from emberge.contracts import has_media
 from torch import Tensor
 
@@ -96,8 +96,8 @@ class Rendering:
         placeholder_kinds = [self._kind[token] for token in self._place.findall(rendered)]
         if placeholder_kinds != [part.kind for part in media]:
             raise DataError(
-                f"{readable(text)[:200]!r}: the chat template makes {len(placeholder_kinds)} placeholders of "
-                f"{len(media)} media; a text must not contain {' or '.join(self._kind)}"
+                f"{show_media(text)[:200]!r}: the chat template makes {len(placeholder_kinds)} placeholders "
+                f"of {len(media)} media; a text must not contain {' or '.join(self._kind)}"
             )
         remaining = iter(media)
 
@@ -115,8 +115,8 @@ class Rendering:
         words = [place for place, id_ in enumerate(ids) if id_ not in self._media_ids]
         if len(words) < excess:
             raise DataError(
-                f"{readable(text)[:200]!r}: its media take {len(ids) - len(words)} tokens, and max_length is "
-                f"{limit}; raise max_length, or make them smaller"
+                f"{show_media(text)[:200]!r}: its media take {len(ids) - len(words)} tokens, and max_length "
+                f"is {limit}; raise max_length, or make them smaller"
             )
         dropped = frozenset(words[len(words) - excess :])
         return [id_ for place, id_ in enumerate(ids) if place not in dropped]

@@ -19,7 +19,7 @@ from emberge import (
     Step,
     WholeNumber,
     Workspace,
-    stable_seed,
+    make_seed,
     suggest,
 )
 
@@ -84,7 +84,7 @@ class RandomModel(Step):
         tokenizer = self._make_tokenizer(workspace)
         config = self._resolve_config(tokenizer)
         with torch.random.fork_rng():
-            torch.manual_seed(stable_seed(workspace.seed, "random_model"))
+            torch.manual_seed(make_seed(workspace.seed, "random_model"))
             model = _build_model(config, weights=True)
         limit = getattr(model.config.get_text_config(), "max_position_embeddings", None)
         if limit:

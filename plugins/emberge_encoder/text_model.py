@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from emberge import CheckpointError, DataError, Similarity, TokenisedText, readable
+from emberge import CheckpointError, DataError, Similarity, TokenisedText, show_media
 from emberge.contracts import Embedded, has_media
 from emberge.model_folder import POOLING, Checkpoint, ModuleFolder, TextLimit, copy_template
 from torch import Tensor, nn
@@ -278,8 +278,8 @@ def refuse_media(texts: Sequence[str], folder: Path) -> None:
     mixed = next((text for text in texts if has_media(text)), None)
     if mixed is not None:
         raise DataError(
-            f"{readable(mixed)[:200]!r} has media, and the model in {folder} reads text alone; take a model "
-            "that reads them, or leave the data set out"
+            f"{show_media(mixed)[:200]!r} has media, and the model in {folder} reads text alone; take a "
+            "model that reads them, or leave the data set out"
         )
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from emberge import CheckpointError, TokenisedText, stable_seed
+from emberge import CheckpointError, TokenisedText, make_seed
 from emberge.contracts import LinearHead
 from emberge.wording import join_some
 from numpy.typing import NDArray
@@ -93,7 +93,7 @@ def load_language_model(
         CheckpointError: if weights cannot be loaded, or the head is missing or unsupported.
     """
     with torch.random.fork_rng():
-        torch.manual_seed(stable_seed("head"))
+        torch.manual_seed(make_seed("head"))
         model, report = load_weights(find_model_loader(folder, config), folder, config, dtype)
     prefix = f"{model.base_model_prefix}."
     missing = sorted(name for name in report["missing_keys"] if not name.startswith(prefix))

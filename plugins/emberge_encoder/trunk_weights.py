@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from emberge import CheckpointError, suggest
-from emberge.architectures import find_config_class, quiet_transformers
+from emberge.architectures import find_config_class, silence_transformers
 from emberge.wording import join_some
 
 if TYPE_CHECKING:
@@ -54,7 +54,7 @@ def load_weights(
     refuse_pickles(folder)
     built = build_config(folder, config)
     try:
-        with quiet_transformers():
+        with silence_transformers():
             model, report = loader.from_pretrained(
                 str(folder),
                 config=built,
@@ -152,7 +152,7 @@ def save_trunk(model: Any, source: Path, target: Path, frozen: Sequence[str] = (
 
     with (
         tempfile.TemporaryDirectory(dir=target, prefix=".weights-") as staging,
-        quiet_transformers(),
+        silence_transformers(),
     ):
         model.save_pretrained(staging, max_shard_size="1TB")
         trained_tensors = read_tensors(Path(staging))

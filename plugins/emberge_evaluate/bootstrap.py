@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 import numpy as np
-from emberge import Units, stable_seed
+from emberge import Units, make_seed
 from numpy.typing import NDArray
 
 Array = NDArray[np.float64]
@@ -30,7 +30,7 @@ def resample(
     """
     groups = _group_units(models[0])
     total = np.zeros((len(models), resamples))
-    rng = np.random.default_rng(stable_seed(seed, name))
+    rng = np.random.default_rng(make_seed(seed, name))
     for group in groups:
         measures = [_Measure(units, group) for units in models]
         start = 0
@@ -53,7 +53,7 @@ def resample_tasks(scores: Array, *, resamples: int, seed: int, name: str) -> ND
 
     Returns: [models, resamples].
     """
-    rng = np.random.default_rng(stable_seed(seed, name))
+    rng = np.random.default_rng(make_seed(seed, name))
     tasks = scores.shape[1]
     counts = np.concatenate(list(_draw_counts(rng, tasks, resamples)))
     means: NDArray[np.float64] = scores @ counts.T / tasks

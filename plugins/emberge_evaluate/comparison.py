@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from emberge import TaskInfo, TaskScore, Units, stable_seed
+from emberge import TaskInfo, TaskScore, Units, make_seed
 
 from emberge_evaluate.columns import Arm
 from emberge_evaluate.requirements import Demand, Requirement, describe_demand, describe_forgetting
@@ -169,7 +169,7 @@ class Judge:
         draws = np.full(self._resamples, number.value) if draws is None else draws
         if not number.freedom or not number.error:
             return draws
-        rng = np.random.default_rng(stable_seed(self._seed, "seeds"))
+        rng = np.random.default_rng(make_seed(self._seed, "seeds"))
         noisy: Array = draws + number.error * rng.standard_t(number.freedom, self._resamples)
         return noisy
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from emberge.wording import Markdown, prose, table_lines, table_row
+from emberge.wording import Markdown, format_table, format_table_row, to_markdown
 
 from emberge_evaluate.score_table import (
     ScoreCell,
@@ -37,10 +37,10 @@ def _draw_table(scores: Scores) -> Iterator[str]:
     table = build_table(scores)
     has_intervals = not scores.members and len(table.models) <= _FEW_MODELS
     titles = [_count_seeds(scores, name) if scores.members else name for name in table.models]
-    yield from table_lines(["task", *titles], (), "l" + "r" * len(titles))
+    yield from format_table(["task", *titles], (), "l" + "r" * len(titles))
     for row in (*table.rows, *table.facts):
         shows_interval = row.quantity == "difference" or (has_intervals and row.task is None)
-        yield table_row([_write_title(row), *_write_cells(row, table, shows_interval)])
+        yield format_table_row([_write_title(row), *_write_cells(row, table, shows_interval)])
 
 
 def _count_seeds(pooled: Scores, arm: str) -> str:
@@ -50,7 +50,7 @@ def _count_seeds(pooled: Scores, arm: str) -> str:
 
 def _write_title(row: ScoreRow) -> str:
     if row.task is None:
-        return Markdown(f"*{prose(row.title)}*")
+        return Markdown(f"*{to_markdown(row.title)}*")
     domain = f", {row.task.domain}" if row.task.domain else ""
     return f"{row.title} ({row.task.metric}{domain})"
 
@@ -104,24 +104,30 @@ def _draw_differences(scores: Scores, words: str) -> Iterator[str]:
     for table in build_difference_tables(scores):
         rows = [row for row in table.rows if row.task is None] or table.rows
         yield ""
-        yield f"Difference from {prose(table.reference or '')} {unit}, with 95% intervals of {words}:"
+        yield f"Difference from {to_markdown(table.reference or '')} {unit}, with 95% intervals of {words}:"
         yield ""
         head = ["model", *(row.title for row in rows)]
-        yield from table_lines(head, (), "l" + "r" * len(rows))
+        yield from format_table(head, (), "l" + "r" * len(rows))
         for model in table.models:
-            yield table_row([model, *(_write_cell(row.cells[model], row, table) for row in rows)])
+            yield format_table_row(
+                [model, *(_write_cell(row.cells[model], row, table) for row in rows)]
+            )
 
 
 def _list_domains(scores: Scores) -> Iterator[str]:
     """Yield a line with the tasks of each domain, after an empty one."""
     for title, names in scores.tasks_by_domain().items():
         yield ""
-        yield f"{title} ({len(names)}): {prose(', '.join(names))}."
+        yield f"{title} ({len(names)}): {to_markdown(', '.join(names))}."
 
 
 def _list_notes(scores: Scores) -> list[str]:
     """Return the lines with notes on tasks and verdicts on requirements."""
-    lines = [f"- {prose(task.name)}: {prose(task.note)}" for task in scores.tasks if task.note]
+    lines = [
+        f"- {to_markdown(task.name)}: {to_markdown(task.note)}"
+        for task in scores.tasks
+        if task.note
+    ]
     for verdict in scores.requirements:
-        lines.append(f"- {'met' if verdict.met else 'NOT MET'}: {prose(verdict.text)}")
+        lines.append(f"- {'met' if verdict.met else 'NOT MET'}: {to_markdown(verdict.text)}")
     return ["", *lines] if lines else []

@@ -10,8 +10,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from emberge import DataError, DataRef, Reader, shuffled, stable_seed
-from emberge.contracts import has_media, plain_text
+from emberge import DataError, DataRef, Reader, draw_order, make_seed
+from emberge.contracts import has_media, strip_media_marks
 from emberge.wording import join_some
 
 from emberge_fine_tuned.options import TaskEntry, TaskRowSource
@@ -114,7 +114,7 @@ class _StoredRow:
         """Return a column's text, with references in the place of its images and clips."""
         value = self.read(name, option)
         if isinstance(value, list) and all(isinstance(part, str) for part in value):
-            return plain_text(" ".join(value))
+            return strip_media_marks(" ".join(value))
         try:
             with_media = self.plain_rows.media.read(value, name)
         except DataError as error:
@@ -123,7 +123,7 @@ class _StoredRow:
             return with_media
         if not isinstance(value, str):
             raise _UnfitError(f"'{name}' is no text but {value!r}"[:200])
-        return plain_text(value)
+        return strip_media_marks(value)
 
     def read_label(self, value: Any) -> str:
         """Return a label as text; a number is an index into the task's `labels`, if it has them."""
@@ -148,7 +148,7 @@ def _read_word(value: Any, name: str) -> str:
     """Return a word, label or choice as text; refuse a value that is neither text nor a finite number."""
     if not isinstance(value, str | int | float) or value != value:
         raise _UnfitError(f"'{name}' has {value!r} where a word or a number belongs"[:200])
-    return plain_text(str(value))
+    return strip_media_marks(str(value))
 
 
 def _parse_label(row: _StoredRow) -> TaskRow:
@@ -355,7 +355,7 @@ def _hold_out(entry: TaskEntry, rows: Sequence[TaskRow]) -> tuple[list[TaskRow],
         raise DataError(
             f"task '{entry.name}': {len(rows)} training rows are too few; give `dev`, or more rows"
         )
-    dev_positions = set(shuffled(len(rows), stable_seed("dev", entry.name))[:count].tolist())
+    dev_positions = set(draw_order(len(rows), make_seed("dev", entry.name))[:count].tolist())
     parts: tuple[list[TaskRow], list[TaskRow]] = ([], [])
     for position, row in enumerate(rows):
         parts[position in dev_positions].append(row)

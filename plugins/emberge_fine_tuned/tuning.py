@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from emberge import TrainingError, shuffled, stable_seed
+from emberge import TrainingError, draw_order, make_seed
 from emberge.encoding import PassResult, compute_token_states, find_device
 from emberge.ranks import ALONE
 from emberge.training import (
@@ -70,7 +70,7 @@ class Tuning(Trainee):
             empty = head_task.encoder.tokenise([""], prompt="", max_length=None)
             width = compute_token_states(head_task.encoder, empty)[0].shape[-1]
         with torch.random.fork_rng():
-            torch.manual_seed(stable_seed(seed, "head"))
+            torch.manual_seed(make_seed(seed, "head"))
             self.head = head_task.head(width).to(self.device)
         self.modules = nn.ModuleList([head_task.encoder.module, self.head])
         self._train = head_task.inputs(head_task.data.train, training=True)
@@ -145,7 +145,7 @@ class Tuning(Trainee):
         # On a CPU not by torch.manual_seed, which formats the stack for each accelerator that there might be.
         on_cpu = self.device.type == "cpu"
         seed = torch.default_generator.manual_seed if on_cpu else torch.manual_seed
-        seed(stable_seed(self.seed, "step", batch.step))
+        seed(make_seed(self.seed, "step", batch.step))
         read = self._read([self._train[row] for row in batch.parts[0].rows])
         loss = self.head_task.loss(read)
         loss.backward()  # type: ignore[no-untyped-call]
@@ -186,13 +186,13 @@ class Tuning(Trainee):
 def draw_batch_rows(count: int, size: int, step: int, seed: int) -> NDArray[np.int64]:
     """Return the row numbers of a step's batch; each epoch has all rows in a new order."""
     epoch, number = divmod(step, math.ceil(count / size))
-    order = _shuffle_rows(count, stable_seed(seed, "order", epoch))
+    order = _shuffle_rows(count, make_seed(seed, "order", epoch))
     return order[number * size : (number + 1) * size]
 
 
 @functools.lru_cache(maxsize=2)
 def _shuffle_rows(count: int, seed: int) -> NDArray[np.int64]:
-    return np.asarray(shuffled(count, seed), np.int64)
+    return np.asarray(draw_order(count, seed), np.int64)
 
 
 def _build_curve(trained: FitResult) -> list[tuple[int, float, float]]:

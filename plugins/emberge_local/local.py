@@ -19,8 +19,8 @@ from dataclasses import dataclass
 
 from emberge import Count, EmbergeError, Machine
 from emberge.devices import measure_memory
-from emberge.interpreter import python_command
-from emberge.processes import last_lines
+from emberge.interpreter import build_python_command
+from emberge.processes import find_error_lines
 from emberge.wording import parse_size
 
 from emberge_local.pool_launcher import Ended, Launch, Launched, PoolLauncher, StepPool
@@ -129,7 +129,7 @@ class StepProcess:
         call = {**launch.call, "machine": dataclasses.asdict(machine)}
         with launch.log.open("ab") as log:
             self._process = subprocess.Popen(
-                python_command("-m", "emberge_local.worker"),
+                build_python_command("-m", "emberge_local.worker"),
                 stdin=subprocess.PIPE,
                 stdout=log,
                 stderr=log,
@@ -204,4 +204,4 @@ def _read_last_lines(launch: Launch) -> str:
             printed = file.read().decode(errors="replace")
     except OSError:
         return ""
-    return "\n".join(last_lines(printed.split("\n")))
+    return "\n".join(find_error_lines(printed.split("\n")))

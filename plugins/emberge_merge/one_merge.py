@@ -30,8 +30,8 @@ from emberge.errors import OutInUseError, is_temporary
 from emberge.files import FileLock, publish, sync
 from emberge.options import document_options
 from emberge.recipes import Recipe, StepsFailedError, complete_reference, read_text, translate
-from emberge.wording import printable
-from emberge.yaml_nodes import plain, read_yaml
+from emberge.wording import make_printable
+from emberge.yaml_nodes import read_yaml, to_plain
 
 from emberge_merge.steps.merge import Merge
 
@@ -87,7 +87,7 @@ def run_verb(options: argparse.Namespace, plugins: Plugins) -> int:
 
     def warn(text: str) -> None:
         if not options.quiet:
-            print(f"warning: {printable(text)}", file=sys.stderr)
+            print(f"warning: {make_printable(text)}", file=sys.stderr)
 
     run_one_merge(
         read_merge(options, plugins),
@@ -161,7 +161,7 @@ def _read_settings(texts: Sequence[str], problems: list[Problem]) -> dict[str, A
 
 def _read_value(text: str, where: str, problems: list[Problem]) -> Any:
     node = read_yaml(text, lambda _: where, problems, what="the value")
-    return None if node is None else plain(node)
+    return None if node is None else to_plain(node)
 
 
 def describe_merge(

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from emberge import Problem, suggest
-from emberge.yaml_nodes import Fields, Items, Node, plain, read_yaml
+from emberge.yaml_nodes import Fields, Items, Node, read_yaml, to_plain
 
 from emberge_mergekit.library import without_chatter
 
@@ -117,7 +117,7 @@ def read_config(document: ConfigPlace, problems: list[Problem]) -> Config | None
         problems.append(Problem("a config is a mapping", document.where))
         return None
     try:
-        content = MergeConfiguration.model_validate(plain(document.node))
+        content = MergeConfiguration.model_validate(to_plain(document.node))
     except ValidationError as error:
         fields = [*MergeConfiguration.model_fields]
         problems += _find_unknown_keys(document, fields, "the config")

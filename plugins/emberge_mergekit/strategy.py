@@ -13,7 +13,7 @@ from emberge import (
     PerTensor,
     Stats,
     WeightRole,
-    stable_seed,
+    make_seed,
     suggest,
 )
 
@@ -124,7 +124,7 @@ class Mergekit(MergeStrategy):
             base,
             values,
             name=block.name,
-            seed=stable_seed(block.seed, block.name, *(block.fingerprints or block.models)),
+            seed=make_seed(block.seed, block.name, *(block.fingerprints or block.models)),
         )
         return merged.to(block.tensors.dtype)
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from emberge import random_bits, stable_seed
+from emberge import draw_bits, make_seed
 from emberge.tensor_files import DerivedTensor, TensorSpec
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ class NormalTensor(DerivedTensor):
 
     def compute(self, reader: RowReader, rows: range, into: Tensor) -> None:
         for target, row in zip(into, rows, strict=True):
-            target.copy_(_draw_normal(target.numel(), stable_seed(self.seed, row)) * self.deviation)
+            target.copy_(_draw_normal(target.numel(), make_seed(self.seed, row)) * self.deviation)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,6 +81,6 @@ def _draw_normal(size: int, seed: int) -> Tensor:
     """Return standard normal numbers, float64 [size]: the distribution's quantiles at 53 random bits each."""
     import torch
 
-    bits = (random_bits(size, seed) >> 11).astype("float64")
+    bits = (draw_bits(size, seed) >> 11).astype("float64")
     quantiles: Tensor = torch.special.ndtri(torch.from_numpy((bits + 0.5) * 2.0**-53))
     return quantiles

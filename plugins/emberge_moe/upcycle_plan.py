@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-from emberge import CheckpointError, Workspace, stable_seed
+from emberge import CheckpointError, Workspace, make_seed
 from emberge.tensor_files import TensorSpec
 from emberge.wording import count_noun
 
@@ -101,7 +101,7 @@ class UpcyclePlan:
         sources = self.members if len(self.members) > 1 else [*self.members] * count
         experts = [{name: model.blocks[layer][1][name] for name in specs} for model in sources]
         dtype = next(iter(specs.values())).dtype
-        seed = stable_seed(self.seed, "router", layer)
+        seed = make_seed(self.seed, "router", layer)
         shape = (count, self.dense.width)
         router = NormalTensor("router", shape, dtype, deviation=_DEVIATION, seed=seed)
         return list_block_tensors(self.dense, path, router, experts)

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, get_args
 
 from emberge import DataError, Media, MediaKind, join_parts, split_parts
-from emberge.contracts import media_kinds
+from emberge.contracts import list_media_kinds
 from emberge.media import MediaFolder
 from emberge_data import EvalData, RerankingData, RetrievalData, list_eval_texts
 
@@ -42,7 +42,7 @@ def find_media_sides(data: EvalData) -> Sides | None:
     """
     if not isinstance(data, RetrievalData | RerankingData):
         return None
-    if not media_kinds(text for _, text in list_eval_texts(data)):
+    if not list_media_kinds(text for _, text in list_eval_texts(data)):
         return None
     if isinstance(data, RetrievalData):
         queries: Iterable[str] = data.queries.values()
@@ -60,7 +60,7 @@ def _list_modalities(texts: Iterable[str]) -> list[str]:
     """Return the modalities of one side, media first, as mteb writes its pairs."""
     text_list = list(texts)
     worded = any(isinstance(part, str) for text in text_list for part in split_parts(text))
-    return [*media_kinds(text_list), *(["text"] if worded else [])]
+    return [*list_media_kinds(text_list), *(["text"] if worded else [])]
 
 
 def read_batch_inputs(batch: Mapping[str, Any], folder: MediaFolder) -> list[str]:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from emberge import EmbergeError, RecipeError
-from emberge.wording import human_size, join_some
+from emberge.wording import format_size, join_some
 
 if TYPE_CHECKING:
     from huggingface_hub import HfApi
@@ -83,8 +83,8 @@ class Publication:
             yield f"{_open_hub().endpoint}/{self.options.name} ({state})"
         width = max(map(len, self.files))
         for path, content in self.files.items():
-            yield f"  {path:<{width}}  {human_size(_measure(content)):>9}"
-        yield f"{len(self.files)} files, {human_size(self.size)}"
+            yield f"  {path:<{width}}  {format_size(_measure(content)):>9}"
+        yield f"{len(self.files)} files, {format_size(self.size)}"
         yield f"licence {self.licence}" if self.licence else "no licence"
         if lost := self._list_others(repository or HubRepository()):
             yield f"deleted from the repository: {join_some(lost, 6)}"

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from emberge import Artifact, ModelRef, Preflight, Problem, Step, StepRef, Workspace
-from emberge.wording import prose
+from emberge.wording import to_markdown
 from emberge_report import write_code_block
 
 TABLE = "published.md"
@@ -109,7 +109,7 @@ class Publish(Step):
             workspace.warn(line)
         # Not `unmet`: the run would count these requirements, which other steps have failed, twice.
         details = {"name": self.name, "uploaded": False, "not_met": list(unmet), "table": TABLE}
-        return self._write_result(workspace, [f"- {prose(line)}" for line in lines], details)
+        return self._write_result(workspace, [f"- {to_markdown(line)}" for line in lines], details)
 
     def _write_result(
         self, workspace: Workspace, lines: Sequence[str], details: dict[str, Any]

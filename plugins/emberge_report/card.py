@@ -13,7 +13,7 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from emberge.wording import Markdown, hide_places, printable, prose
+from emberge.wording import Markdown, hide_places, make_printable, to_markdown
 
 from emberge_report.formats import format_points, format_short
 from emberge_report.lineage import Parent, Trained, trace_ancestry
@@ -149,7 +149,9 @@ def _open_templates() -> Environment:
 
     environment = Environment(
         loader=PackageLoader("emberge_report"),
-        finalize=lambda value: prose(str(value)) if not isinstance(value, Markdown) else value,
+        finalize=lambda value: (
+            to_markdown(str(value)) if not isinstance(value, Markdown) else value
+        ),
         trim_blocks=True,
         lstrip_blocks=True,
     )
@@ -199,13 +201,13 @@ def _describe_model(facts: CardFacts) -> Markdown:
     count = sum(p.weight not in (None, 0) for p in facts.parents)
     first = facts.parents[0].name.removeprefix("$") if facts.parents else "another model"
     noun = "models" if facts.adapter is None else "adapters"
-    subject = f"{count} {noun}" if is_merge and count else prose(first)
-    origin = f"made with emberge by {prose(verb or 'training')} {subject}"
+    subject = f"{count} {noun}" if is_merge and count else to_markdown(first)
+    origin = f"made with emberge by {to_markdown(verb or 'training')} {subject}"
     details = facts.artifact.details
     if facts.adapter is not None:
         if not is_merge and "loss_curve" not in details:
             origin = "made with emberge from a fine-tune and its base"
-        base = prose(str(details.get("base", "its base")))
+        base = to_markdown(str(details.get("base", "its base")))
         return Markdown(f"A LoRA adapter of {base}, {origin}. It is no model by itself.")
     dimension, model_kind = facts.anatomy.dimension, facts.anatomy.model_kind
     size = f"{dimension} numbers" if dimension else "numbers"
@@ -222,14 +224,14 @@ def _describe_model(facts: CardFacts) -> Markdown:
 
 def _quote(text: str) -> Markdown:
     """Return text as a Python string literal in one line, which no block of code can end in."""
-    return Markdown(printable(json.dumps(text, ensure_ascii=False)))
+    return Markdown(make_printable(json.dumps(text, ensure_ascii=False)))
 
 
 def _link_parent(parent: Parent) -> Markdown:
     name = parent.name.removeprefix("$")
     if parent.link or not parent.step:
         return write_link(name, parent.link)
-    return prose(f"{name} (a step of the same run)")
+    return to_markdown(f"{name} (a step of the same run)")
 
 
 def _show_weight(weight: Any) -> str:

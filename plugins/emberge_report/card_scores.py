@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from emberge.wording import Markdown, prose
+from emberge.wording import Markdown, to_markdown
 from emberge_evaluate import (
     DOMAINS,
     ScoreCell,
@@ -89,7 +89,7 @@ def describe_forgetting(name: str, scores: Scores) -> str:
     if forgotten is None:
         return ""
     of = next(comparison for comparison in scores.forgetting if comparison.reference == name)
-    group_text = f"on tasks {DOMAIN_PHRASES[of.on]}, against {prose(of.model)}"
+    group_text = f"on tasks {DOMAIN_PHRASES[of.on]}, against {to_markdown(of.model)}"
     return Markdown(f"Forgetting, {group_text}: it {describe_loss(forgotten, scores.less)}.")
 
 
@@ -107,4 +107,4 @@ def _show_difference(cell: ScoreCell, less: bool) -> str:
     if cell.value is None:
         return "–"
     text = format_difference(cell.value, less, cell.interval)
-    return text if cell.interval is None else Markdown(f"{text}, {prose(cell.verdict)}")
+    return text if cell.interval is None else Markdown(f"{text}, {to_markdown(cell.verdict)}")

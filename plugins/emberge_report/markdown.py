@@ -11,7 +11,7 @@ from urllib.parse import quote, urlsplit
 import yaml
 from emberge.errors import UnsoundFileError
 from emberge.files import open_regular
-from emberge.wording import Markdown, printable, printable_lines, prose
+from emberge.wording import Markdown, make_printable, make_printable_lines, to_markdown
 
 # Comment after the line of a card's code that loads the model by its step's name.
 NAME_REMARK = "  # the path of this folder, or its hub id"
@@ -24,7 +24,7 @@ _NULLS = ("", "~", "null", "Null", "NULL")
 
 def write_code_span(text: str) -> Markdown:
     """Return text as inline code, in one line, for use in a table too."""
-    line = printable(" ".join(text.split()))
+    line = make_printable(" ".join(text.split()))
     if not line:
         return Markdown()  # backticks with nothing between them are no code
     if "\\|" in line:  # a table would read the backslash as part of its escape `\|`
@@ -38,14 +38,14 @@ def write_code_span(text: str) -> Markdown:
 def write_code_block(text: str, language: str = "") -> list[str]:
     """Return the lines of a block of code, with a fence that no line of the text can close."""
     fence = "`" * max(3, _measure_longest_run(text) + 1)
-    return [f"{fence}{language}", *printable_lines(text).split("\n"), fence]
+    return [f"{fence}{language}", *make_printable_lines(text).split("\n"), fence]
 
 
 def write_link(text: str, address: str | None) -> Markdown:
     """Return plain text as a link to a web page; the text alone if `address` is not http or https."""
     if address is None or urlsplit(address).scheme not in ("http", "https"):
-        return prose(text)
-    return Markdown(f"[{prose(text)}]({quote(address, safe=_URL_CHARACTERS)})")
+        return to_markdown(text)
+    return Markdown(f"[{to_markdown(text)}]({quote(address, safe=_URL_CHARACTERS)})")
 
 
 def _measure_longest_run(text: str) -> int:

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 
 import torch
 from emberge import CheckpointError, Machine, Model, ModelRef, Plugins
-from emberge.contracts import rows_of
+from emberge.contracts import as_row_shape
 from emberge.devices import find_machine
 from emberge.merging import Tokenizer, open_model
 from emberge.model_folder import Checkpoint, ModelPair
@@ -93,7 +93,7 @@ def _sum_pair(
         CheckpointError: if a model has NaN or infinite values.
     """
     specs = matched.pairs[name]
-    count, width = min(rows_of(spec.shape) for spec in specs)
+    count, width = min(as_row_shape(spec.shape) for spec in specs)
     shared = torch.tensor(matched.shared) if matched.shared and is_vocabulary(name) else None
     step = max(1, _READ_ELEMENTS // max(1, width))
     weights, changes = PairSums(), PairSums()

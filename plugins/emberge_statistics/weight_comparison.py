@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from emberge.tensor_names import EMBEDDING_LAYER, FINAL_LAYER, LAYER_PARTS, LayerPart
-from emberge.wording import join_some, plural
+from emberge.wording import join_some, make_plural
 
 LOW_COSINE = 0.7
 """Cosine of a layer below which two models are too far apart to be averaged (BidirLM, arXiv:2604.02045)."""
@@ -177,7 +177,7 @@ class WeightComparison:
         ]
         if not low:
             return [*self.notes]
-        noun = plural("layer") if len(low) > 1 else "layer"
+        noun = make_plural("layer") if len(low) > 1 else "layer"
         return [
             *self.notes,
             f"the cosine is below {LOW_COSINE} in {noun} {join_some(low, 6)}: an average of weights this far "

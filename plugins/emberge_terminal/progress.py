@@ -20,7 +20,7 @@ from emberge.contracts import (
     StepStarted,
     StepWarned,
 )
-from emberge.wording import printable
+from emberge.wording import make_printable
 
 if TYPE_CHECKING:
     from rich.progress import Task
@@ -68,7 +68,7 @@ class RunView:
             case StepProgressed(step=step):
                 self.show_progress(step, event.done, event.total, event.note)
             case MetricLogged(step=step) if step in self._tasks:
-                metric = printable(f"{event.name} {event.value:.4g}")
+                metric = make_printable(f"{event.name} {event.value:.4g}")
                 self.bars.update(self._tasks[step].id, metric=metric)
             case StepWarned(step=step, message=message):
                 self._print_line(step, f"warning: {message}")
@@ -81,7 +81,7 @@ class RunView:
             task = self._tasks.get(step)
             if task is None or task.total != (total or None) or done < task.completed:
                 task = self._restart_bar(step, total or None)  # a new phase, which counts again
-            self.bars.update(task.id, completed=done, note=printable(note))
+            self.bars.update(task.id, completed=done, note=make_printable(note))
             if not self._is_live and (text := self._describe_progress(step, task)):
                 self._print_line(step, text)
 
@@ -95,7 +95,7 @@ class RunView:
 
     def _print_line(self, step: str, text: str) -> None:
         """Print a line about a step."""
-        line = f"{printable(step)}: {printable(text)}"
+        line = f"{make_printable(step)}: {make_printable(text)}"
         if self._is_live:
             self.bars.console.print(line, markup=False, highlight=False, soft_wrap=True)
         else:
@@ -107,7 +107,7 @@ class RunView:
         if old is not None:
             self.bars.remove_task(old.id)
         metric = old.fields["metric"] if old is not None else ""
-        identifier = self.bars.add_task(printable(step), total=total, metric=metric, note="")
+        identifier = self.bars.add_task(make_printable(step), total=total, metric=metric, note="")
         self._tasks[step] = next(task for task in self.bars.tasks if task.id == identifier)
         self._tenths[step] = 0
         return self._tasks[step]

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from emberge import stable_seed
+from emberge import make_seed
 from numpy.typing import NDArray
 
 from emberge_weights.members import SideVectors
@@ -118,7 +118,7 @@ def search(
     """Score all candidates on all sets and choose one; `members` has each member's vectors by set."""
     count = len(members)
     weights = draw_candidates(
-        count - base, base, candidates, stable_seed(seed, "candidates"), base_share
+        count - base, base, candidates, make_seed(seed, "candidates"), base_share
     )
     pool = weights[: 1 + count]  # equal weights, and every member alone
     scores = [
@@ -239,7 +239,7 @@ def held_out(
 def halves(sizes: Sequence[int], seed: int) -> Iterator[tuple[list[Indices], list[Indices]]]:
     """Yield (units to choose by, units to judge by), lists over sets; then the halves exchanged."""
     for number in range(HALVINGS):
-        rng = np.random.default_rng(stable_seed(seed, f"halves {number}"))
+        rng = np.random.default_rng(make_seed(seed, f"halves {number}"))
         orders = [rng.permutation(size) for size in sizes]
         sides = [[order[side::2] for order in orders] for side in (0, 1)]
         yield sides[0], sides[1]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from emberge.processes import describe_end, last_lines
+from emberge.processes import describe_end, find_error_lines
 
 
 @pytest.mark.parametrize(
@@ -15,7 +15,7 @@ from emberge.processes import describe_end, last_lines
     ],
 )
 def test_named_errors_count_over_last_lines(printed: list[str], last: list[str], how: str) -> None:
-    assert last_lines(printed) == last
+    assert find_error_lines(printed) == last
     assert describe_end(3, printed) == how
 
 

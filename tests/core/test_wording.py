@@ -7,14 +7,14 @@ from emberge import RecipeError
 from emberge.wording import (
     count_by_first_word,
     count_noun,
+    format_size,
     hide_places,
-    human_size,
     join_some,
+    make_plural,
+    make_printable,
     parse_size,
-    plural,
-    printable,
-    prose,
     shorten,
+    to_markdown,
 )
 
 
@@ -39,7 +39,7 @@ def test_a_text_that_is_no_size_is_refused_with_an_example(text: str) -> None:
 
 
 def test_numbers_and_lists_are_short_and_nouns_follow_their_number() -> None:
-    assert [human_size(n) for n in (5, 999, 1500, 12_300_000_000, 5e13)] == [
+    assert [format_size(n) for n in (5, 999, 1500, 12_300_000_000, 5e13)] == [
         "5 bytes",
         "999 bytes",
         "1.5 kB",
@@ -53,7 +53,7 @@ def test_numbers_and_lists_are_short_and_nouns_follow_their_number() -> None:
     assert count_by_first_word(names) == "visual (2 tensors), lm_head (1 tensor)"
     assert count_noun(1, "merge strategy") == "1 merge strategy"
     assert count_noun(1200, "loss") == "1,200 losses"
-    assert [plural(noun) for noun in ("merge strategy", "key", "batch", "step")] == [
+    assert [make_plural(noun) for noun in ("merge strategy", "key", "batch", "step")] == [
         "merge strategies",
         "keys",
         "batches",
@@ -72,7 +72,7 @@ def test_numbers_and_lists_are_short_and_nouns_follow_their_number() -> None:
     ],
 )
 def test_plain_text_begins_no_list_and_no_rule(text: str, markdown: str) -> None:
-    assert prose(text) == markdown
+    assert to_markdown(text) == markdown
 
 
 @pytest.mark.parametrize(
@@ -97,7 +97,7 @@ def test_names_that_become_equal_are_kept_apart() -> None:
 
 def test_text_from_outside_cannot_steer_a_terminal() -> None:
     assert (
-        printable("a\x1b]0;owned\x07b\nc\r\u202e\ud800")
+        make_printable("a\x1b]0;owned\x07b\nc\r\u202e\ud800")
         == "a\\x1b]0;owned\\x07b\\nc\\r\\u202e\\ud800"
     )
-    assert printable("é 中 👩\u200d👩") == "é 中 👩\u200d👩"
+    assert make_printable("é 中 👩\u200d👩") == "é 中 👩\u200d👩"

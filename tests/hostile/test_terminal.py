@@ -48,7 +48,7 @@ def test_what_an_error_says_steers_no_terminal(
     def fails(*_: object) -> int:
         raise error
 
-    monkeypatch.setattr(verbs, "status", fails)
+    monkeypatch.setattr(verbs, "show_status", fails)
     assert main(["status", "out"]) == 1
     shown = capsys.readouterr().err
     assert not STEERS.search(shown)

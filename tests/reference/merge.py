@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 import torch
 from emberge import Block, Measures, MergeStrategy, MergeTransform, PerModel, Stage
-from emberge.contracts import Options, nested_stages
+from emberge.contracts import Options, find_nested_stages
 from emberge.tensor_names import find_layer, measure_depths
 from safetensors.torch import load_file, save_file
 from torch import Tensor
@@ -88,7 +88,7 @@ def resolve_options(link: Stage, blocks: Mapping[str, Block]) -> dict[str, Block
             number = schedule.at(block.name, depth_by_name[block.name])
             is_of_models = isinstance(schedule, PerModel)
             values[option] = np.full(len(block.models), number) if is_of_models else number
-        inner = nested_stages(stage).items()
+        inner = find_nested_stages(stage).items()
         return Options(**values, **{name: resolve(one, block) for name, one in inner})
 
     return {n: block.replace(options=resolve(link, block)) for n, block in blocks.items()}

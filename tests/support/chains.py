@@ -17,7 +17,7 @@ from emberge import (
     load_plugins,
     merge_blocks,
 )
-from emberge.contracts import rows_of
+from emberge.contracts import as_row_shape
 from emberge.tensor_names import find_layer
 from emberge_codiemb import LayerSoftmax
 from emberge_merge import chances
@@ -131,5 +131,5 @@ def merge_one(
 
 def keep_probability(delta: Tensor, density: float, epsilon: float) -> Tensor:
     """The chance of each element of a delta to be kept by `drop_by_rank`."""
-    width = rows_of(delta.shape)[1]
+    width = as_row_shape(delta.shape)[1]
     return list_chances(delta[None], [chances(density, epsilon, width)], width)[0]

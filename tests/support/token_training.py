@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from emberge import DatasetInfo, PerDataset, Tokens, stable_seed
+from emberge import DatasetInfo, PerDataset, Tokens, make_seed
 from emberge_train import MLM, BatchShuffle
 from safetensors.torch import load_file
 
@@ -44,7 +44,7 @@ def _batches(windows: int) -> Iterator[tuple[int, list[int]]]:
     pool = {DatasetInfo("read", "text", windows): range(windows)}
     step = 0
     for epoch in range(2):
-        for batch in sampler.batches(pool, stable_seed(0, "epoch", epoch)):
+        for batch in sampler.batches(pool, make_seed(0, "epoch", epoch)):
             yield step, [int(row) for row in batch.parts[0].rows]
             step += 1
 
@@ -67,7 +67,7 @@ def by_hand(
         for row in rows:
             ids = np.asarray(windows[row], np.int64)
             text = Tokens(ids, np.isin(ids, special), tokenizer.mask_token_id, len(tokenizer))
-            seed = stable_seed(0, "corruption", step, "read", 0, row)
+            seed = make_seed(0, "corruption", step, "read", 0, row)
             corrupted.append(tuple(map(torch.from_numpy, MASKED.corrupt(text, seed))))
         ids, labels = (
             torch.nn.utils.rnn.pad_sequence([c[i] for c in corrupted], True, fill)

@@ -214,7 +214,7 @@ VERBS: dict[str, Verb] = {
         summary="show what is done in an OUT and what is left, also while it is being run",
         examples="emberge status out",
         options=(_OUT,),
-        run="emberge.cli.verbs:status",
+        run="emberge.cli.verbs:show_status",
         loads_plugins=False,
     ),
     "clean": Verb(
@@ -243,13 +243,13 @@ VERBS: dict[str, Verb] = {
         summary="list the recipes that come with emberge, or print one",
         examples="emberge recipes\nemberge recipes boom/demo > mine.yaml",
         options=(VerbOption("name", "print this one", "NAME", count="?"),),
-        run="emberge.cli.verbs:recipes",
+        run="emberge.cli.verbs:show_recipes",
         loads_plugins=False,
     ),
     "schema": Verb(
         summary="print the JSON Schema of recipes, with the options of every installed plugin",
         examples="emberge schema > recipe.schema.json",
-        run="emberge.cli.verbs:schema",
+        run="emberge.cli.verbs:print_schema",
     ),
     "new-plugin": Verb(
         summary="write the repository of a new plugin: a strategy, a loss, a step and their tests",
@@ -258,7 +258,7 @@ VERBS: dict[str, Verb] = {
             VerbOption("name", "letters, digits and underscores", "NAME"),
             VerbOption("--out", "default: ./emberge-NAME", "DIR", Path),
         ),
-        run="emberge.cli.verbs:new_plugin",
+        run="emberge.cli.verbs:write_new_plugin",
         loads_plugins=False,
     ),
     "verify": Verb(

@@ -18,7 +18,7 @@ from emberge.cli.arguments import VERBS, list_plugin_files, parse, requires_plug
 from emberge.cli.signals import Terminated, interrupted_by_signals
 from emberge.errors import EmbergeError
 from emberge.interpreter import leave_process, refuse_exits, set_torch_defaults
-from emberge.wording import printable
+from emberge.wording import make_printable
 
 if TYPE_CHECKING:
     from emberge.plugin_verbs import Verb
@@ -117,7 +117,7 @@ def _show_unforeseen_error(error: Exception, *, debug: bool) -> int:
 
 def _print_error(line: str) -> None:
     """Print one line of an error to standard error, without characters that control terminals."""
-    print(f"error: {printable(line[:_LONGEST_LINE])}", file=sys.stderr)
+    print(f"error: {make_printable(line[:_LONGEST_LINE])}", file=sys.stderr)
 
 
 def _find_step(error: Exception) -> str:

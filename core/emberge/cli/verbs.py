@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from emberge.errors import Problem, RecipeError, suggest
 from emberge.interpreter import pause_collections
-from emberge.wording import count_noun, human_size, printable
+from emberge.wording import count_noun, format_size, make_printable
 
 if TYPE_CHECKING:
     from emberge.contracts import Machine
@@ -148,7 +148,7 @@ def _show_notes(report: CheckReport) -> None:
     for (title, lines), (first, *other_steps) in steps_by_note.items():
         others_text = f" and {count_noun(len(other_steps), 'more step')}" if other_steps else ""
         print(f"{first}{others_text}: {title}")
-        print("".join(f"  {printable(line)}\n" for line in lines), end="")
+        print("".join(f"  {make_printable(line)}\n" for line in lines), end="")
 
 
 def _show_unseen(report: CheckReport) -> None:
@@ -158,15 +158,15 @@ def _show_unseen(report: CheckReport) -> None:
             f" and {count_noun(len(places) - 1, 'other place')}" if len(places) > 1 else ""
         )
         where = f"{places[0]}{others_text}: " if places[0] else ""
-        print(f"not seen: {printable(f'{where}{message}')}", file=sys.stderr)
+        print(f"not seen: {make_printable(f'{where}{message}')}", file=sys.stderr)
 
 
 def _show_warnings(problems: Iterable[Problem]) -> None:
     for problem in problems:
-        print(f"warning: {printable(problem)}", file=sys.stderr)
+        print(f"warning: {make_printable(problem)}", file=sys.stderr)
 
 
-def recipes(options: argparse.Namespace, _: object) -> int:
+def show_recipes(options: argparse.Namespace, _: object) -> int:
     """List the shipped recipes, or print one."""
     from emberge.recipes import list_shipped_recipes
 
@@ -186,7 +186,7 @@ def recipes(options: argparse.Namespace, _: object) -> int:
 # ── results ─────────────────────────────────────────────────────────────────────────────────────
 
 
-def status(options: argparse.Namespace, _: object) -> int:
+def show_status(options: argparse.Namespace, _: object) -> int:
     """Show the state of each step in an OUT."""
     from emberge.recipes import read_status
 
@@ -204,9 +204,9 @@ def clean(options: argparse.Namespace, _: object) -> int:
         return 0
     for one in leftovers:
         name = os.path.relpath(one.path, options.out)
-        print(f"{human_size(one.size):>8}  {one.what:<10}  {name}")
-    print(f"{human_size(sum(one.size for one in leftovers)):>8}  in all")
-    if not options.yes and not _ask_user(f"remove this from {printable(options.out)}"):
+        print(f"{format_size(one.size):>8}  {one.what:<10}  {name}")
+    print(f"{format_size(sum(one.size for one in leftovers)):>8}  in all")
+    if not options.yes and not _ask_user(f"remove this from {make_printable(options.out)}"):
         print("nothing was removed")
         return 0
     removed = remove_leftovers(options.out, [one.path for one in leftovers])
@@ -260,7 +260,7 @@ def show(options: argparse.Namespace, plugins: Plugins) -> int:
     return 0
 
 
-def schema(_: argparse.Namespace, plugins: Plugins) -> int:
+def print_schema(_: argparse.Namespace, plugins: Plugins) -> int:
     """Print the JSON Schema of recipes."""
     from emberge.recipes import build_recipe_schema
 
@@ -268,7 +268,7 @@ def schema(_: argparse.Namespace, plugins: Plugins) -> int:
     return 0
 
 
-def new_plugin(options: argparse.Namespace, _: object) -> int:
+def write_new_plugin(options: argparse.Namespace, _: object) -> int:
     """Write the repository of a new plugin."""
     from emberge.recipes import write_plugin
 

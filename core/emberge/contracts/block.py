@@ -254,7 +254,7 @@ class Block:
         )
 
 
-def rows_of(shape: Iterable[int]) -> tuple[int, int]:
+def as_row_shape(shape: Iterable[int]) -> tuple[int, int]:
     """Return (rows, elements a row) of a tensor: a 0-D or 1-D tensor is one row."""
     shape = tuple(shape)
     if len(shape) < 2:

@@ -2,7 +2,7 @@
 
 The character U+FFFC, Unicode's mark for an embedded object, begins and ends a reference to a file. The
 reference contains the file's kind, the hash of its content, and its path. Readers of data write references.
-Text that comes from data cannot contain one, as `plain_text` removes the character.
+Text that comes from data cannot contain one, as `strip_media_marks` removes the character.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ def has_media(text: str) -> bool:
     return _MARK in text and _REFERENCE.search(text) is not None
 
 
-def media_kinds(texts: Iterable[str]) -> tuple[MediaKind, ...]:
+def list_media_kinds(texts: Iterable[str]) -> tuple[MediaKind, ...]:
     """Return the kinds of media that inputs have, in the order of `MEDIA_KINDS`."""
     kinds = {kind for text in texts if _MARK in text for kind, _, _ in _REFERENCE.findall(text)}
     return tuple(kind for kind in MEDIA_KINDS if kind in kinds)
@@ -89,23 +89,23 @@ def pair_kind(anchor: str, others: Iterable[str]) -> str:
     others = tuple(others)
     if _MARK not in anchor and not any(_MARK in text for text in others):
         return "text-text"
-    sides = ("+".join(media_kinds(texts)) or "text" for texts in ((anchor,), others))
+    sides = ("+".join(list_media_kinds(texts)) or "text" for texts in ((anchor,), others))
     return "-".join(sorted(sides, key=lambda side: (side == "text", side)))
 
 
-def plain_text(text: str) -> str:
+def strip_media_marks(text: str) -> str:
     """Return text without the character that marks media, so that data cannot refer to files."""
     return text.replace(_MARK, _REPLACED) if _MARK in text else text
 
 
-def readable(text: str) -> str:
+def show_media(text: str) -> str:
     """Return an input in readable form, with media as `[image cat.png]`."""
     if _MARK not in text:
         return text
     return _REFERENCE.sub(lambda found: f"[{found[1]} {PurePath(found[3]).name}]", text)
 
 
-def content_key(text: str) -> str:
+def make_content_key(text: str) -> str:
     """Return the text with media by hash only: equal for inputs of equal content, whatever their paths."""
     if _MARK not in text:
         return text

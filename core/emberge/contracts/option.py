@@ -82,7 +82,7 @@ TextLength = Annotated[int, NumberRange(least=2, most=2**24)]
 """A number of tokens of a text: at least 2, the first and the last."""
 
 
-def limits_of(annotation: Any) -> NumberRange | None:
+def find_limits(annotation: Any) -> NumberRange | None:
     """Return the limits that a type declares; None if it declares none."""
     metadata = getattr(annotation, "__metadata__", ())
     return next((item for item in metadata if isinstance(item, NumberRange)), None)

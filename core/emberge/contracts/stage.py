@@ -223,17 +223,17 @@ class MergeStrategy(Stage):
         return merged
 
 
-def nested_stages(stage: Stage) -> dict[str, Stage]:
+def find_nested_stages(stage: Stage) -> dict[str, Stage]:
     """Return the stages among a stage's options, by name."""
     values = {f.name: getattr(stage, f.name) for f in dataclasses.fields(stage)}
     return {name: value for name, value in values.items() if isinstance(value, Stage)}
 
 
-def all_stages(links: Iterable[Stage]) -> Iterator[Stage]:
+def walk_stages(links: Iterable[Stage]) -> Iterator[Stage]:
     """Yield the links of a chain and the stages nested in them."""
     for link in links:
         yield link
-        yield from all_stages(nested_stages(link).values())
+        yield from walk_stages(find_nested_stages(link).values())
 
 
 def list_statistics_files(stage: Stage) -> list[FileRef]:

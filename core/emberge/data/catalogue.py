@@ -24,7 +24,7 @@ from emberge.errors import DataError, Problem, RecipeError, UnsoundFileError, su
 from emberge.files import read_regular
 from emberge.options import options_of, read_record
 from emberge.wording import format_path
-from emberge.yaml_nodes import Fields, Items, Node, Scalar, describe_node, plain, read_yaml
+from emberge.yaml_nodes import Fields, Items, Node, Scalar, describe_node, read_yaml, to_plain
 
 _Built = TypeVar("_Built")
 
@@ -83,7 +83,7 @@ def _parse_catalogue(path: Path, place: str, text: str) -> Catalogue:
         raise DataError(str(problems[0]))
     parts = _read_fields(root)
     _refuse_unknown(parts, {"train", "dev", "test", "eval", "format"})
-    if str(plain(parts.entries.get("format", Scalar(1, "1", "")))) != "1":
+    if str(to_plain(parts.entries.get("format", Scalar(1, "1", "")))) != "1":
         raise DataError(f"{parts.line('format')}: this version reads catalogues of format 1")
     train, dev, test = (
         tuple(_read_entry(path.parent, fields) for fields in _list_sets(parts, part))
@@ -180,7 +180,7 @@ def build_set(
     stated = {
         name: _read_number_as_text(name, node)
         for name, node in fields.entries.items()
-        if name in options and name not in path_names and plain(node) is not None
+        if name in options and name not in path_names and to_plain(node) is not None
     }
     label = f"set '{_read_text(fields.entries['name'])}'"
     return _build(owner, Fields(stated, fields.where, fields.lines), label, folder)

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from hashlib import sha256
 from pathlib import Path
 
-from emberge.contracts import DatasetInfo, Example, Media, content_key, has_media, split_parts
+from emberge.contracts import DatasetInfo, Example, Media, has_media, make_content_key, split_parts
 from emberge.data.entry import DataEntry
 from emberge.data.file_summary import DataDecisions, FileSummary
 from emberge.data.row_parser import Row
@@ -119,7 +119,7 @@ def write_rows(folder: Path, rows: Iterable[Row], summary: FileSummary) -> FileS
             encoded = line.encode()
             file.write(encoded)
             ends.append(len(encoded) + (ends[-1] if ends else 0))
-            digest.update(content_key(line).encode())
+            digest.update(make_content_key(line).encode())
             if summary.media:
                 stored_digest.update(encoded)
                 media |= dict.fromkeys(_list_media_paths(row))

@@ -15,7 +15,7 @@ from emberge.contracts import (
     MediaFacts,
     Negatives,
     TaskKind,
-    media_kinds,
+    list_media_kinds,
     pair_kind,
 )
 from emberge.data.columns import LayoutError
@@ -112,7 +112,7 @@ class FileSummary:
         """Record the kinds of a row's pair and of its media."""
         other_texts = (*row.positives, *row.negatives)
         self.pairs.setdefault(pair_kind(row.anchor, other_texts), line)
-        for kind in media_kinds((row.anchor, *other_texts)):
+        for kind in list_media_kinds((row.anchor, *other_texts)):
             self.media.setdefault(kind, line)
 
     def build_media_facts(self) -> MediaFacts | None:

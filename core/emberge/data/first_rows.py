@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 
-from emberge.contracts import DataRef, DatasetInfo, Example, Preflight, Reader, readable
+from emberge.contracts import DataRef, DatasetInfo, Example, Preflight, Reader, show_media
 from emberge.data.data_sources import DataSource, list_sources, refuse_clashes
 from emberge.data.dataset_store import build_info
 from emberge.data.entry import DataEntry
@@ -68,7 +68,7 @@ def _show_texts(part: str, texts: Sequence[str], scores: Sequence[float] | None)
 
 
 def _cut_text(text: str) -> str:
-    return shorten(readable(text), SHOWN_CHARACTERS)
+    return shorten(show_media(text), SHOWN_CHARACTERS)
 
 
 @dataclass(frozen=True)

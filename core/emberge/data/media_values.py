@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from emberge.contracts import MEDIA_KINDS, Media, MediaKind, join_parts, plain_text
+from emberge.contracts import MEDIA_KINDS, Media, MediaKind, join_parts, strip_media_marks
 from emberge.data.columns import find_media_kind
 from emberge.errors import DataError
 from emberge.media import MediaFolder
@@ -65,7 +65,7 @@ class MediaValues:
 
     def _read_parts(self, value: Any, column: str) -> list[str | Media]:
         if isinstance(value, str):
-            return [plain_text(value)]
+            return [strip_media_marks(value)]
         if not isinstance(value, Mapping):
             raise DataError(f"'{column}' has {type(value).__name__} as a part; {_FORMS}")
         fields = _drop_empty(value)
@@ -81,7 +81,9 @@ class MediaValues:
         if not isinstance(fields.get("text", ""), str):
             raise DataError(f"'{column}' has no text as text of a part; {_FORMS}")
         return [
-            plain_text(content) if name == "text" else self._read_medium(name, content, column)  # type: ignore[arg-type]
+            strip_media_marks(content)
+            if name == "text"
+            else self._read_medium(name, content, column)  # type: ignore[arg-type]
             for name, content in fields.items()
         ]
 

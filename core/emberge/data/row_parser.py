@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
-from emberge.contracts import TaskKind, plain_text
+from emberge.contracts import TaskKind, strip_media_marks
 from emberge.data.columns import ColumnLayout, LayoutError, find_layout, find_media_kind
 from emberge.data.entry import Columns
 from emberge.data.media_values import MediaValues
@@ -136,7 +136,7 @@ class RowParser:
             raise RowError(f"'{column}' must be text, not {_describe_type(value)}")
         if not value.strip():
             raise RowError(f"'{column}' is empty or only white space; fill it or remove the row")
-        return plain_text(value)
+        return strip_media_marks(value)
 
     def _read_texts(self, row: Mapping[str, Any], columns: Sequence[str]) -> tuple[str, ...]:
         texts: list[str] = []

@@ -23,7 +23,7 @@ from emberge.contracts import Auxiliary, AuxiliaryMetrics
 from emberge.encoding.chunks import ChunkFeatures, Features
 from emberge.interpreter import read_available_memory
 from emberge.ranks import ALONE, Ranks
-from emberge.seeds import stable_seed
+from emberge.seeds import make_seed
 
 # On a CPU other trainings may run at the same time; a GPU has one training.
 CPU_SHARE = 0.25
@@ -225,9 +225,9 @@ class ChunkRunner:
         device_type = self.features.device.type
         if seeded and device_type == "cpu":
             # Not by torch.manual_seed, which formats the stack for each accelerator that there might be.
-            torch.default_generator.manual_seed(stable_seed(self.seed, *key))
+            torch.default_generator.manual_seed(make_seed(self.seed, *key))
         elif seeded:
-            torch.manual_seed(stable_seed(self.seed, *key))
+            torch.manual_seed(make_seed(self.seed, *key))
         with torch.autocast(
             device_type, dtype=self.plan.autocast, enabled=self.plan.autocast is not None
         ):

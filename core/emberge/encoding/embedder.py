@@ -15,7 +15,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from emberge.contracts import Encoder, TokenisedText, content_key
+from emberge.contracts import Encoder, TokenisedText, make_content_key
 from emberge.encoding.chunks import Features, cut_chunks, cut_equal_chunks, prefetch_chunks
 from emberge.encoding.forward_pass import embed_features, find_device
 from emberge.errors import CheckpointError
@@ -63,7 +63,7 @@ class TextEmbedder:
         Raises:
             CheckpointError: if embeddings are not finite.
         """
-        keys = [content_key(text) for text in texts]
+        keys = [make_content_key(text) for text in texts]
         text_by_key = dict(zip(keys, texts, strict=True))
         position_by_key = {key: i for i, key in enumerate(text_by_key)}
         order = np.fromiter((position_by_key[key] for key in keys), np.int64, len(texts))

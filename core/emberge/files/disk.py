@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from emberge.errors import EmbergeError, Problem, UnwrittenError
-from emberge.wording import human_size
+from emberge.wording import format_size
 
 _RUN_AGAIN = "run again: what is done is kept"
 _ADVICE = {
@@ -104,7 +104,7 @@ def require_space(folder: Path, size: int) -> None:
     free = _free_space(folder)
     if size > free:
         raise EmbergeError(
-            f"{folder}: needs {human_size(size)} of disk, and {human_size(free)} are free; "
+            f"{folder}: needs {format_size(size)} of disk, and {format_size(free)} are free; "
             "make room or choose another --out"
         )
 
@@ -117,7 +117,7 @@ def find_disk_space_problems(size: int, out: Path, begun: Path | None) -> Iterat
     free = _free_space(out) + (_count_stored_bytes(begun) if begun is not None else 0)
     if size + _SIDE_FILES_SIZE > free:
         yield Problem(
-            f"the result needs {human_size(size)} and the disk has {human_size(free)} free; "
+            f"the result needs {format_size(size)} and the disk has {format_size(free)} free; "
             "make room or choose another place",
             str(out),
         )

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from emberge.errors import UnsoundFileError
-from emberge.wording import human_size
+from emberge.wording import format_size
 
 _POINTER = b"version https://git-lfs"
 JSON_LIMIT = 64 << 20
@@ -53,7 +53,7 @@ def require_regular(path: Path, status: os.stat_result, *, limit: int | None = N
         raise UnsoundFileError(f"{path}: not a regular file; give a file or a folder of files")
     if limit is not None and status.st_size > limit:
         raise UnsoundFileError(
-            f"{path}: has {human_size(status.st_size)}; at most {human_size(limit)} are read here"
+            f"{path}: has {format_size(status.st_size)}; at most {format_size(limit)} are read here"
         )
 
 
@@ -67,7 +67,7 @@ def read_regular(path: Path, *, limit: int) -> bytes:
     with open_regular(path, limit=limit) as file:
         content = file.read(limit + 1)
     if len(content) > limit:
-        raise UnsoundFileError(f"{path}: at most {human_size(limit)} are read here")
+        raise UnsoundFileError(f"{path}: at most {format_size(limit)} are read here")
     return content
 
 

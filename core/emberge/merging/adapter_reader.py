@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from emberge.contracts import rows_of
+from emberge.contracts import as_row_shape
 from emberge.errors import CheckpointError, EmbergeError
 from emberge.merging.adapter_config import (
     AdapterConfig,
@@ -309,13 +309,15 @@ class _AdapterApplier:
             raise self._build_error(
                 f"'{name}' has rank {rank} and its config says {config.rank_of(name)}; get both files again"
             )
-        out, wide = b.shape[0], rows_of(a.shape)[1]
+        out, wide = b.shape[0], as_row_shape(a.shape)[1]
         is_consistent = b.elements == out * rank
         plain_shape, turned = (out, wide), (wide, out)
         transposed = module.embeds or (config.transposed and out == wide)
-        if rows_of(origin.shape) != plain_shape:
+        if as_row_shape(origin.shape) != plain_shape:
             transposed = True
-        if not is_consistent or rows_of(origin.shape) != (turned if transposed else plain_shape):
+        if not is_consistent or as_row_shape(origin.shape) != (
+            turned if transposed else plain_shape
+        ):
             raise self._build_error(
                 f"'{name}' has factors of shape {list(a.shape)} and {list(b.shape)}, and the base's "
                 f"{list(origin.shape)} cannot take them; name the base that it was trained on"
@@ -330,7 +332,7 @@ class _AdapterApplier:
             has, says = ("has", "no DoRA") if m is not None else ("lacks", "DoRA")
             raise self._build_error(f"'{name}' {has} magnitudes and its config says {says}")
         if m is not None:
-            outputs = rows_of(origin.shape)[1 if transposed else 0]
+            outputs = as_row_shape(origin.shape)[1 if transposed else 0]
             if m.elements != outputs:
                 raise self._build_error(
                     f"'{name}' has {m.elements} magnitudes for {outputs} outputs"

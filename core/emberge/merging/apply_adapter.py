@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
-from emberge.contracts import rows_of
+from emberge.contracts import as_row_shape
 from emberge.tensor_files import DerivedTensor, TensorSpec
 
 if TYPE_CHECKING:
@@ -123,7 +123,7 @@ class MagnitudeScale:
         """Return the norm of each column before this change."""
         import torch
 
-        count, width = rows_of(spec.shape)
+        count, width = as_row_shape(spec.shape)
         earlier_changes = spec.changes[: spec.changes.index(self)]
         squares = torch.zeros(width, dtype=torch.float64)
         for _, tile in _compute_tiles(reader, spec, range(count), earlier_changes):
@@ -137,7 +137,7 @@ def _compute_tiles(
     """Yield the changed tiles around some rows, each as (its rows, float64 [rows, elements a row])."""
     import torch
 
-    count, width = rows_of(spec.shape)
+    count, width = as_row_shape(spec.shape)
     first, last = (
         rows.start - rows.start % TILE_ROWS,
         min(-(-rows.stop // TILE_ROWS) * TILE_ROWS, count),

@@ -17,7 +17,7 @@ from emberge.contracts import (
     PerTensor,
     Scope,
     Stage,
-    nested_stages,
+    find_nested_stages,
 )
 
 if TYPE_CHECKING:
@@ -69,7 +69,7 @@ class Resolver:
                 values[name] = np.array(numbers, np.float64)
             else:
                 values[name] = number
-        for name, inner in nested_stages(stage).items():
+        for name, inner in find_nested_stages(stage).items():
             values[name] = self(inner, block)
         return Options(**values)
 

@@ -11,7 +11,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from emberge.contracts import Machine, all_stages
+from emberge.contracts import Machine, walk_stages
 from emberge.errors import CheckpointError
 from emberge.merging.merge_plan import MergePlan
 from emberge.merging.merge_planning import use_plan
@@ -128,7 +128,7 @@ def _hash_statistics(request: MergeRequest) -> list[str]:
         return []
     from emberge.merging.statistics_file import open_statistics
 
-    stages = [stage for chain in request.chains for stage in all_stages(chain)]
+    stages = [stage for chain in request.chains for stage in walk_stages(chain)]
     return [file.verify() for file in open_statistics(stages, request.statistics)]
 
 

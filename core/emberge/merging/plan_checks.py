@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from emberge.contracts import MergeStrategy, MergeTransform, Stage, all_stages
+from emberge.contracts import MergeStrategy, MergeTransform, Stage, walk_stages
 from emberge.errors import Problem, suggest
 from emberge.merging.merge_plan import MergePlan, find_weighing_link, sum_by_label
 from emberge.merging.request import MergeInput, MergeRequest, describe_option_problems
@@ -45,7 +45,7 @@ def find_request_problems(request: MergeRequest) -> Iterator[Problem]:
         yield from find_statistics_problems(request)
     if request.base is not None:
         yield from _find_base_problems(request)
-    stages = [link for chain in request.chains for link in all_stages(chain)]
+    stages = [link for chain in request.chains for link in walk_stages(chain)]
     for model in request.inputs:
         for text in describe_option_problems(model.name, model.options, stages):
             yield Problem(text)
@@ -64,7 +64,7 @@ def _find_chain_problems(
     for link in chain:
         problems = list(_find_link_problems(link, models, groups, base))
         if models != incoming:
-            readers = (one for one in all_stages([link]) if one.statistics_of == "models")
+            readers = (one for one in walk_stages([link]) if one.statistics_of == "models")
             problems += [Problem(_explain_order(one)) for one in readers]
         yield from problems
         if problems:
@@ -112,7 +112,7 @@ def _explain_arity(link: Stage, models: int) -> str:
 def _find_base_problems(request: MergeRequest) -> Iterator[Problem]:
     base = request.base
     assert base is not None
-    stages = [link for chain in request.chains for link in all_stages(chain)]
+    stages = [link for chain in request.chains for link in walk_stages(chain)]
     policies = [link.base_policy for link in stages]
     # Elsewhere it is a model like others.
     for model in request.inputs if "required" in policies else ():
@@ -264,7 +264,7 @@ def _list_filters(request: MergeRequest) -> Iterator[tuple[str, str]]:
         for options in model.options.values():
             for option, value in options.items():
                 yield from ((f"'{model.name}': {option}", f) for f in value.filters)
-    for link in (link for chain in request.chains for link in all_stages(chain)):
+    for link in (link for chain in request.chains for link in walk_stages(chain)):
         for option, schedule in link.schedules().items():
             yield from ((f"'{link.name_in_messages}': {option}", f) for f in schedule.filters)
 
@@ -299,7 +299,7 @@ def _find_schedule_problems(plan: MergePlan) -> Iterator[Problem]:
     seen: set[str] = set()
     option_resolver = plan.build_resolver()
     for tensor in plan.tensors:
-        for link in all_stages(plan.request.chains[plan.request.chain_of(tensor.name)]):
+        for link in walk_stages(plan.request.chains[plan.request.chain_of(tensor.name)]):
             for option, schedule in link.schedules().items():
                 try:
                     schedule.at(tensor.out.name, option_resolver.depths.get(tensor.name, 0.0))

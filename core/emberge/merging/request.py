@@ -12,8 +12,8 @@ from emberge.contracts import (
     PerModel,
     PerTensor,
     Stage,
-    all_stages,
     list_statistics_files,
+    walk_stages,
 )
 from emberge.errors import suggest
 from emberge.merging.chain import ModelOptions, simplify_name
@@ -153,7 +153,7 @@ class MergeRequest:
     @property
     def uses_statistics(self) -> bool:
         """True if any stage reads statistics files."""
-        stages = (stage for chain in self.chains for stage in all_stages(chain))
+        stages = (stage for chain in self.chains for stage in walk_stages(chain))
         return any(s.statistics_of == "models" or list_statistics_files(s) for s in stages)
 
     def list_files(self) -> list[FileState]:

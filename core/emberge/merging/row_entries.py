@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from emberge.contracts import all_stages
+from emberge.contracts import walk_stages
 from emberge.merging.merge_plan import TensorPlan
 from emberge.merging.request import MergeRequest
 from emberge.merging.statistics_file import Statistics, find_model_entries, open_statistics
@@ -101,8 +101,8 @@ class MergeStatistics:
         self._numbers: list[list[Statistics]] = []
         self._entries: list[dict[str, Mapping[str, TensorSpec]]] = []
         for chain in request.chains:
-            of_models = [one for one in all_stages(chain) if one.statistics_of == "models"]
-            of_labels = [one for one in all_stages(chain) if one.statistics_of == "labels"]
+            of_models = [one for one in walk_stages(chain) if one.statistics_of == "models"]
+            of_labels = [one for one in walk_stages(chain) if one.statistics_of == "labels"]
             files = open_statistics(of_labels, request.statistics)
             self._numbers.append([file.read() for file in files])
             self._entries.append({})

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 
 import xxhash
 
-from emberge.contracts import Stage, all_stages, list_statistics_files
+from emberge.contracts import Stage, list_statistics_files, walk_stages
 from emberge.errors import CheckpointError, EmbergeError, Problem
 from emberge.files import replace_file
 from emberge.merging.request import MergeInput, MergeRequest
@@ -269,7 +269,7 @@ def find_statistics_problems(request: MergeRequest) -> Iterator[Problem]:
     """Yield the problems of existing statistics files, from their headers alone."""
     messages: dict[str, None] = {}
     for chain in request.chains:
-        for stage in all_stages(chain):
+        for stage in walk_stages(chain):
             try:
                 files = open_statistics([stage], request.statistics, steps=False)
                 messages.update(dict.fromkeys(_describe_file_problems(stage, files, request)))

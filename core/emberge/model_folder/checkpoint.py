@@ -9,7 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from emberge.architectures import find_config_class, quiet_transformers
+from emberge.architectures import find_config_class, silence_transformers
 from emberge.errors import CheckpointError
 from emberge.model_folder.folder_files import (
     OTHER_WEIGHTS,
@@ -382,7 +382,7 @@ def _count_by_config(checkpoint: Checkpoint) -> int:
     if config_class is None:
         raise CheckpointError(f"{checkpoint.folder}: transformers has no such model type")
     try:
-        with torch.device("meta"), quiet_transformers():
+        with torch.device("meta"), silence_transformers():
             built = config_class.from_dict(dict(config))
             model = AutoModel.from_config(  # type: ignore[no-untyped-call]
                 built, trust_remote_code=False

@@ -18,7 +18,7 @@ from typing import Any
 from emberge.architectures import find_source
 from emberge.errors import CheckpointError
 from emberge.files import link_or_copy, write_json
-from emberge.hashes import HashCache, stable_hash
+from emberge.hashes import HashCache, hash_value
 from emberge.model_folder.checkpoint import Checkpoint
 from emberge.model_folder.folder_files import (
     CARD,
@@ -153,10 +153,10 @@ def model_fingerprint(
     fingerprint = (cache or HashCache()).of_files(local_files)
     if notes:
         contents = {name: RemoteFile.read(note).content for name, note in notes.items()}
-        fingerprint = stable_hash([fingerprint, contents])
+        fingerprint = hash_value([fingerprint, contents])
     if adapter is None:
         return fingerprint
-    return stable_hash([fingerprint, model_fingerprint(adapter, cache)])
+    return hash_value([fingerprint, model_fingerprint(adapter, cache)])
 
 
 def _list_hashed(folder: Path) -> list[Path]:

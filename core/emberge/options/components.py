@@ -10,7 +10,14 @@ from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
 from emberge.contracts import ChainSpec, MergeStrategy, Sampler
-from emberge.errors import EmbergeError, PluginError, Problem, RecipeError, closest_word, suggest
+from emberge.errors import (
+    EmbergeError,
+    PluginError,
+    Problem,
+    RecipeError,
+    find_closest_word,
+    suggest,
+)
 from emberge.options import (
     forms,
     values,  # noqa: F401 - registers the build functions of other forms
@@ -24,10 +31,10 @@ from emberge.yaml_nodes import (
     Node,
     Scalar,
     StepUse,
+    build_node,
     describe_node,
-    node_of,
-    plain,
     read_yaml,
+    to_plain,
 )
 
 Built = TypeVar("Built")
@@ -125,7 +132,7 @@ def _refuse_missing(
     written: _WrittenComponent,
 ) -> None:
     """Note the problem of the missing options, without those that are there and only misspelt."""
-    misspelt = {closest_word(name, options) for name in fields.entries if name not in options}
+    misspelt = {find_closest_word(name, options) for name in fields.entries if name not in options}
     names = [f"'{name}'" for name in missing if name not in misspelt]
     if names:
         noun = "option" if len(names) == 1 else "options"
@@ -153,8 +160,8 @@ def _call_class(
 
 def _build_default(builder: Builder, option: Option, where: str, at: OptionPath) -> Any:
     """Build the component that is the default of an option, with its own defaults."""
-    node = node_of(option.component, where)
-    name = node.text if isinstance(node, Scalar) else next(iter(plain(node)))
+    node = build_node(option.component, where)
+    name = node.text if isinstance(node, Scalar) else next(iter(to_plain(node)))
     bare = name.rpartition(":")[2]
     if not any(component.name == bare for component in builder.plugins.components):
         message = f"{at.label} would be '{name}', which no plugin gives; name another"
@@ -213,7 +220,7 @@ def _build_chain(
 ) -> Any:
     """Build the links of a component that is a chain; BROKEN if one of them cannot be built."""
     spec = component.type
-    defaults = {name: node_of(value, written.where) for name, value in spec.defaults.items()}
+    defaults = {name: build_node(value, written.where) for name, value in spec.defaults.items()}
     links = _build_dataclasses(builder, spec.links, written, at, defaults)
     return BROKEN if BROKEN in links else tuple(link.as_link_of(component.name) for link in links)
 

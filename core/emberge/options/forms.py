@@ -30,7 +30,7 @@ from emberge.contracts import (
     Reference,
     Sampler,
     Stage,
-    limits_of,
+    find_limits,
 )
 from emberge.errors import PluginError
 from emberge.plugins import KINDS
@@ -291,7 +291,7 @@ def read_form(annotation: Any) -> Form:
     origin, arguments = get_origin(annotation), get_args(annotation)
     if origin is Annotated:
         inner = read_form(arguments[0])
-        limits = limits_of(annotation)
+        limits = find_limits(annotation)
         return dataclasses.replace(inner, limits=limits) if isinstance(inner, Value) else inner
     form = _read_class(annotation) if origin is None else _read_generic(origin, arguments)
     if form is None:

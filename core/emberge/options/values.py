@@ -12,7 +12,16 @@ from emberge.errors import suggest
 from emberge.options import forms
 from emberge.options.builder import BROKEN, Builder, Instance, OptionPath, builds
 from emberge.options.forms import Form, add_article
-from emberge.yaml_nodes import Fields, Items, Node, Scalar, StepUse, describe_node, leaves_of, plain
+from emberge.yaml_nodes import (
+    Fields,
+    Items,
+    Node,
+    Scalar,
+    StepUse,
+    describe_node,
+    to_plain,
+    walk_leaves,
+)
 
 
 @builds(forms.Value)
@@ -29,7 +38,7 @@ def _build_value(builder: Builder, form: forms.Value, node: Node, at: OptionPath
 
 def _has_sound_numbers(builder: Builder, node: Node, at: OptionPath) -> bool:
     """Return whether options accept every number inside a node; note the first number that they refuse."""
-    for leaf in leaves_of(node):
+    for leaf in walk_leaves(node):
         wrong = explain_unsound_number(leaf.value) if isinstance(leaf, Scalar) else ""
         if wrong:
             builder.refuse(f"{at.label} needs {wrong}, not {describe_node(leaf)}", leaf.where)
@@ -48,9 +57,9 @@ def _build_choice(builder: Builder, form: forms.Choice, node: Node, at: OptionPa
 
 @builds(forms.Anything)
 def _build_plain(builder: Builder, form: forms.Anything, node: Node, at: OptionPath) -> Any:
-    if any(isinstance(leaf, StepUse) for leaf in leaves_of(node)):
+    if any(isinstance(leaf, StepUse) for leaf in walk_leaves(node)):
         return builder.refuse_misfit(form, node, at)
-    return plain(node) if _has_sound_numbers(builder, node, at) else BROKEN
+    return to_plain(node) if _has_sound_numbers(builder, node, at) else BROKEN
 
 
 @builds(forms.Folder)
@@ -67,7 +76,7 @@ def _build_schedule(builder: Builder, form: forms.Schedule, node: Node, at: Opti
     if not _has_sound_numbers(builder, node, at):
         return BROKEN
     try:
-        return form.type(plain(node), within=form.within)
+        return form.type(to_plain(node), within=form.within)
     except ValueError as error:
         return builder.refuse(f"{at.label}: {error}", node.where)
 

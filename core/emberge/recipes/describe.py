@@ -16,7 +16,7 @@ from typing import Any
 from emberge.errors import PluginError, suggest
 from emberge.options import Option, add_article, document_options
 from emberge.plugins import KINDS, Component, Plugins
-from emberge.wording import plural
+from emberge.wording import make_plural
 
 STAGES = ("merge transform", "merge strategy")
 # The distribution whose components are listed without naming their plugin.
@@ -172,7 +172,7 @@ def _format_table(
     for component, name in zip(components, names, strict=True):
         if component.kind != last_kind:
             yield from [""] if last_kind else []
-            yield plural(component.kind).capitalize()
+            yield make_plural(component.kind).capitalize()
             last_kind = component.kind
         is_clear = component.source.distribution == _OWN_DISTRIBUTION or name != component.name
         plugin_mark = "" if is_clear else f" ({component.plugin})"

@@ -11,7 +11,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal
 
-from emberge.component_parts import parts_of
+from emberge.component_parts import walk_parts
 from emberge.contracts import (
     Backbone,
     DataRef,
@@ -300,7 +300,7 @@ class _StepCheck:
     def _find_kind_problems(self) -> Iterator[Problem]:
         """Yield a problem for each encoder whose kind of embedding the step cannot use."""
         step, kind = self._step.step, self._step.kind.rpartition(":")[2]
-        for option, part in parts_of(step, Backbone, Reference):
+        for option, part in walk_parts(step, Backbone, Reference):
             if isinstance(part, Backbone) and part.kind not in step.embedding_kinds:
                 yield self.problem(
                     f"{type(part).__name__} gives {describe_kinds({part.kind})}, and {kind} needs "
@@ -316,5 +316,5 @@ class _StepCheck:
 
     def _find_option_place(self, reference: Reference) -> str:
         """Return `file:line` of the option that names a reference, such as `models.0.model`."""
-        parts = parts_of(self._step.whole or self._step.step, Reference)
+        parts = walk_parts(self._step.whole or self._step.step, Reference)
         return self.where(next((path for path, part in parts if part == reference), ""))

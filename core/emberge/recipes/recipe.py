@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from emberge.component_parts import parts_of
+from emberge.component_parts import walk_parts
 from emberge.contracts import Reference, Step
 from emberge.errors import Problem, RecipeError
 from emberge.wording import join_some
@@ -16,7 +16,7 @@ from emberge.wording import join_some
 
 def find_references(value: Any) -> Iterator[Reference]:
     """Yield every reference in a component, however deep."""
-    return (part for _, part in parts_of(value, Reference) if isinstance(part, Reference))
+    return (part for _, part in walk_parts(value, Reference) if isinstance(part, Reference))
 
 
 @dataclass(frozen=True)

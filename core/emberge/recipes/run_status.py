@@ -21,7 +21,7 @@ from emberge.results import (
     read_artifact,
     read_record,
 )
-from emberge.wording import human_size, prose, table_lines
+from emberge.wording import format_size, format_table, to_markdown
 
 State = Literal["done", "running", "waiting", "failed", "blocked", "stopped"]
 
@@ -45,7 +45,7 @@ class StepStatus:
     def costs(self) -> tuple[str, str]:
         """The seconds of work and the size as texts; "-" if unknown."""
         seconds = f"{self.seconds:.0f} s" if self.seconds is not None else "-"
-        return seconds, human_size(self.size) if self.size else "-"
+        return seconds, format_size(self.size) if self.size else "-"
 
 
 @dataclass(frozen=True)
@@ -169,11 +169,11 @@ def format_summary(out: Path, recipe: Recipe, error: BaseException | None) -> st
     lines = [*_describe_outcome(recipe, error)]
     for step in steps:
         table = _read_table(out, step) if step.state == "done" else ""
-        lines += [f"### {prose(step.id)}", "", table, ""] if table else []
+        lines += [f"### {to_markdown(step.id)}", "", table, ""] if table else []
     if steps:
         rows = [[step.id, step.kind, step.state, *step.costs] for step in steps]
         head = ["step", "kind", "state", "time", "size"]
-        lines += ["### Steps", "", *table_lines(head, rows, "lllrr")]
+        lines += ["### Steps", "", *format_table(head, rows, "lllrr")]
     return "\n".join(lines).strip() + "\n"
 
 
@@ -192,12 +192,12 @@ def _read_table(out: Path, step: StepStatus) -> str:
 
 
 def _describe_outcome(recipe: Recipe, error: BaseException | None) -> Iterator[str]:
-    name = prose(recipe.path.name if recipe.path is not None else "recipe")
+    name = to_markdown(recipe.path.name if recipe.path is not None else "recipe")
     if error is None:
         yield from (f"## {name}: done", "")
         return
     is_gate = isinstance(error, RequirementError)
     yield from (f"## {name}: {'a requirement is not met' if is_gate else 'failed'}", "")
     for line in str(error).splitlines() or [type(error).__name__]:
-        yield f"- {prose(line)}"
+        yield f"- {to_markdown(line)}"
     yield ""

@@ -8,11 +8,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from emberge.component_parts import fields_in, parts_of, to_plain
+from emberge.component_parts import to_plain, walk_fields, walk_parts
 from emberge.contracts import Artifact, DataRef, FileRef, Model, ModelRef, PerTensor, Reference
 from emberge.data import DataEntry
 from emberge.errors import CheckpointError, EmbergeError, PluginError, RecipeError
-from emberge.hashes import HashCache, find_user_table, stable_hash
+from emberge.hashes import HashCache, find_user_table, hash_value
 from emberge.model_folder import model_fingerprint
 from emberge.plugins import Plugins
 from emberge.recipes.recipe import Recipe, RecipeStep
@@ -115,7 +115,7 @@ class Targets:
             "identity": step.step.identity(),
             "seed": seed,
         }
-        return stable_hash(content)
+        return hash_value(content)
 
     def describe(self, value: Any) -> Any:
         """Return a component and all its parts as JSON values.
@@ -125,7 +125,7 @@ class Targets:
         """
 
         def record(item: Any, inner: Callable[[Any], Any]) -> Any:
-            options = {name: inner(part) for name, part in fields_in(item)}
+            options = {name: inner(part) for name, part in walk_fields(item)}
             if isinstance(item, DataEntry):
                 options["path"] = self._describe_entry(item)
             return {**_name_component(item, self.plugins), "options": options}
@@ -159,7 +159,7 @@ class Targets:
 
     def list_inputs(self, value: Any) -> list[Input]:
         """Return a step's inputs, each with the hash of its content, as `artifact.json` keeps them."""
-        parts = (part for _, part in parts_of(value, DataEntry, Reference))
+        parts = (part for _, part in walk_parts(value, DataEntry, Reference))
         inputs = (
             input_
             for part in parts
@@ -178,7 +178,7 @@ class Targets:
         text = reference.text if reference is not None else str(entry.hub)
         name = entry.name or text.rpartition("/")[2].removeprefix("$")
         if reference is None:  # it is identified by its name and revision
-            yield Input(text, name, stable_hash([text, entry.subset, entry.revision]), "hub data")
+            yield Input(text, name, hash_value([text, entry.subset, entry.revision]), "hub data")
             return
         if reference.step is not None:
             yield Input(reference.text, name, self.step(reference).fingerprint, "step")
@@ -219,7 +219,7 @@ class Targets:
         parts = [self.hashes.of_tree(path)]
         if path.is_file() and path.suffix in (".yaml", ".yml"):
             parts += [self.hashes.of_tree(p) for p in _list_catalogued_files(path, only)]
-        return stable_hash(parts)
+        return hash_value(parts)
 
 
 def find_targets(

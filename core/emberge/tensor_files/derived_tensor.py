@@ -6,7 +6,7 @@ from collections.abc import Callable, Hashable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
-from emberge.contracts import rows_of
+from emberge.contracts import as_row_shape
 from emberge.tensor_files.safetensors_header import TensorSpec
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ class DerivedTensor(TensorSpec):
     @property
     def row_width(self) -> int:
         """Elements of a row, which are computed together: by default a row of the first dimension."""
-        return rows_of(self.shape)[1]
+        return as_row_shape(self.shape)[1]
 
     def compute(self, reader: RowReader, rows: range, into: Tensor) -> None:
         """Fill `into`, float32 or float64 [rows, elements a row], with these rows.

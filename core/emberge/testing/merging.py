@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from emberge.contracts import Block, Stage, rows_of
+from emberge.contracts import Block, Stage, as_row_shape
 from emberge.merging import merge_blocks
 
 # A matrix, a vector, a number, rows that are odd in number and length, and a tensor that no model changed.
@@ -160,7 +160,7 @@ class _MergeTrial:
         if not by_row or tensors.dim() < 3 or any(link.needs_whole(block) for link in self.chain):
             yield block
             return
-        width = rows_of(block.shape)[1]
+        width = as_row_shape(block.shape)[1]
         for index in range(block.shape[0]):
             rows = slice(index, index + 1)
             row = None if base is None else base[rows]

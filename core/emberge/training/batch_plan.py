@@ -22,7 +22,7 @@ from emberge.contracts import (
     take_rows,
 )
 from emberge.errors import DataError
-from emberge.seeds import stable_seed
+from emberge.seeds import make_seed
 from emberge.training.fit_options import FitOptions
 
 if TYPE_CHECKING:
@@ -213,7 +213,7 @@ class BatchPlan:
             with warnings.catch_warnings():
                 if self._groups:  # each of the sampler's warnings is shown once
                     warnings.simplefilter("ignore", UserWarning)
-                batches = self._grouping.batches(self.pool, stable_seed(self.seed, "epoch", epoch))
+                batches = self._grouping.batches(self.pool, make_seed(self.seed, "epoch", epoch))
                 if not isinstance(batches, Batches):
                     batches = [b for b in batches if any(len(p.rows) for p in b.parts)]
             if not len(batches):

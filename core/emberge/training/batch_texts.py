@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 
 from emberge.contracts import TokenisedText
 from emberge.ranks import ALONE, Ranks, shard_rows
-from emberge.seeds import random_bits, stable_seed
+from emberge.seeds import draw_bits, make_seed
 from emberge.training.batch_plan import PlannedBatch, PlannedPart
 from emberge.training.example_table import ExampleTable
 
@@ -145,5 +145,5 @@ def _choose_numbers(size: int, want: int, key: Sequence[object]) -> NDArray[np.i
     if size == want:
         return np.arange(size)
     repeats = math.ceil(want / size)
-    bits = random_bits(size * repeats, stable_seed(*key))
+    bits = draw_bits(size * repeats, make_seed(*key))
     return np.asarray(np.argsort(bits, kind="stable")[:want] % size, np.int64)

@@ -14,8 +14,8 @@ from emberge import (
     Rows,
     Sampler,
     WholeNumber,
-    shuffled,
-    stable_seed,
+    draw_order,
+    make_seed,
 )
 from emberge.contracts import take_rows
 
@@ -65,10 +65,10 @@ class Bagging(Sampler):
         ratio = 1.0 if ratio is None else float(ratio)
         key: tuple[Any, ...] = (seed, "bag", self.draw, info.name)
         if self.part is None:
-            return draw_rows(rows, stable_seed(*key, ratio), 0, count_drawn(size, ratio))
+            return draw_rows(rows, make_seed(*key, ratio), 0, count_drawn(size, ratio))
         first_count = math.floor(round(size * ratio, 9))  # 0.29 · 100 is 28.999… in binary
         start, stop = (0, first_count) if self.part == "first" else (first_count, size)
-        return draw_rows(rows, stable_seed(*key), start, stop)
+        return draw_rows(rows, make_seed(*key), start, stop)
 
 
 def count_drawn(size: int, ratio: float) -> int:
@@ -80,4 +80,4 @@ def draw_rows(rows: Rows, seed: int, start: int, stop: int) -> Rows:
     """Return the rows at `start` to `stop` - 1 of a random order, in the order of their dataset."""
     import numpy as np
 
-    return take_rows(rows, np.sort(shuffled(len(rows), seed)[start:stop]))
+    return take_rows(rows, np.sort(draw_order(len(rows), seed)[start:stop]))

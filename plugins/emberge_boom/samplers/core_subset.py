@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from emberge import DataError, Pool, PositiveShare, Sampler, stable_seed, suggest
+from emberge import DataError, Pool, PositiveShare, Sampler, make_seed, suggest
 
 from emberge_boom.samplers.bagging import count_drawn, draw_rows
 
@@ -54,7 +54,7 @@ class CoreSubset(Sampler):
         core = {
             info: draw_rows(
                 rows,
-                stable_seed(seed, "core", 0, info.name),
+                make_seed(seed, "core", 0, info.name),
                 0,
                 count_drawn(len(rows), float(self.ratio)),
             )

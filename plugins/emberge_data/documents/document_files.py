@@ -13,7 +13,7 @@ from pathlib import Path
 from emberge import DataError, Reader
 from emberge.errors import UnsoundFileError
 from emberge.files import read_regular
-from emberge.wording import count_noun, human_size, join_some
+from emberge.wording import count_noun, format_size, join_some
 
 from emberge_data.document_rows import read_document_rows
 from emberge_data.documents.html_pages import read_html, read_markdown
@@ -129,7 +129,7 @@ def _read_file(file: Path, name: str) -> SourceDocument:
     title = re.sub("[_-]", " ", file.stem) if _WORD.search(file.stem) else ""
     try:
         if file.stat().st_size > DOCUMENT_BYTES:
-            raise UnreadableDocumentError(f"larger than {human_size(DOCUMENT_BYTES)}; cut it")
+            raise UnreadableDocumentError(f"larger than {format_size(DOCUMENT_BYTES)}; cut it")
         content = read_regular(file, limit=DOCUMENT_BYTES)
     except (OSError, UnsoundFileError):
         raise UnreadableDocumentError("cannot be opened") from None

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, get_args
 
 from emberge import DataError, Example, Reader
-from emberge.contracts import Split, plain_text
+from emberge.contracts import Split, strip_media_marks
 from emberge.data import MediaValues
 from emberge.wording import format_path
 
@@ -174,7 +174,7 @@ def read_searched_documents(
     if path.name.lower().endswith(".txt"):
         for _, line in read_text_lines(path):
             if line.strip():
-                documents.add(plain_text(line))
+                documents.add(strip_media_marks(line))
     else:
         for where, row in read_placed_rows(path, readers):
             _add_row(documents, where, row, media)

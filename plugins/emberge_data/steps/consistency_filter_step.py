@@ -6,7 +6,7 @@ from collections.abc import Generator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from emberge import Count, WholeNumber, Workspace, shuffled, stable_seed
+from emberge import Count, WholeNumber, Workspace, draw_order, make_seed
 
 from emberge_data.steps.compared_set import ComparedSet, list_rows
 from emberge_data.steps.outcome import Outcome, drop_texts
@@ -89,7 +89,7 @@ def cut_shards(size: int, shard_size: int, seed: int, name: str) -> list[Numbers
     """
     import numpy as np
 
-    order = shuffled(size, stable_seed("shards", seed, name))
+    order = draw_order(size, make_seed("shards", seed, name))
     parts = [order[first : first + shard_size] for first in range(0, size, shard_size)]
     if len(parts) > 1 and len(parts[-1]) < SMALLEST_SHARE * shard_size:
         parts[-2:] = [np.concatenate(parts[-2:])]

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from emberge import Example
-from emberge.wording import prose, shorten, table_lines
+from emberge.wording import format_table, shorten, to_markdown
 
 if TYPE_CHECKING:
     from emberge.data import StoredDataset
@@ -141,7 +141,7 @@ def draw_changes(title: str, sets: Iterable[SetChanges]) -> str:
         for changes in sets
     ]
     head = ["set", "rows", "kept", "dropped", "changed", "why (rows)"]
-    return "\n".join([f"# {prose(title)}", "", *table_lines(head, rows, "lrrrrl")])
+    return "\n".join([f"# {to_markdown(title)}", "", *format_table(head, rows, "lrrrrl")])
 
 
 def drop_lonely(

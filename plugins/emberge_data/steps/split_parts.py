@@ -7,7 +7,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
-from emberge import Example, shuffled, stable_seed
+from emberge import Example, draw_order, make_seed
 from numpy.typing import NDArray
 from scipy.sparse import coo_array
 from scipy.sparse.csgraph import connected_components
@@ -85,7 +85,7 @@ def choose_rows(
     ends = np.cumsum(np.bincount(groups, minlength=count))
     rows_left = np.array(limits)
     is_chosen = np.zeros(len(groups), dtype=bool)
-    for group in shuffled(count, stable_seed(name, seed)).tolist():
+    for group in draw_order(count, make_seed(name, seed)).tolist():
         rows = order[ends[group - 1] if group else 0 : ends[group]]
         needed = np.bincount(sets[rows], minlength=len(rows_left))
         if (is_free is None or is_free[rows].all()) and (needed <= rows_left).all():

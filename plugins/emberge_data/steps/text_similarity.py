@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from emberge import random_bits, stable_seed
+from emberge import draw_bits, make_seed
 
 if TYPE_CHECKING:
     import numpy as np
@@ -176,7 +176,7 @@ class MinHash:
         hashes, counts = hash_characters(normalised, self.size)
         hashes = mix_bits(hashes + np.uint64(part)) if part else hashes
         starts = np.concatenate([[0], np.cumsum(counts)[:-1]])
-        bits = random_bits(2 * HASHES, stable_seed("minhash"))
+        bits = draw_bits(2 * HASHES, make_seed("minhash"))
         lowest = np.empty((HASHES, len(normalised)), dtype=np.uint32)
         for row, (factor, shift) in enumerate(zip(bits[::2] | 1, bits[1::2], strict=True)):
             minima = np.minimum.reduceat(hashes * factor + shift, starts)

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from emberge import Backbone, CheckpointError, Encoder, EncoderFacts, TextLength
-from emberge.architectures import quiet_transformers
+from emberge.architectures import silence_transformers
 from emberge.model_folder import (
     Checkpoint,
     ModuleFolder,
@@ -170,7 +170,7 @@ def load_stock_model(
 
     refuse_pickles(find_trunk(folder))
     try:
-        with quiet_transformers(), torch.random.fork_rng(devices=()):
+        with silence_transformers(), torch.random.fork_rng(devices=()):
             torch.manual_seed(0)  # new weights are the same in each load
             model = stock_class(
                 str(folder),

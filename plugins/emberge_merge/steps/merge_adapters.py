@@ -20,7 +20,7 @@ from emberge import (
     Step,
     Workspace,
 )
-from emberge.contracts import nested_stages
+from emberge.contracts import find_nested_stages
 from emberge.merging import MergeInput, MergeRequest, plan_merge
 
 from emberge_merge.adapters.adapter_checks import find_adapter_problems
@@ -179,7 +179,9 @@ class MergeAdapters(Step):
 
 
 def _can_use_base(link: Stage) -> bool:
-    return link.base_policy != "forbidden" or any(map(_can_use_base, nested_stages(link).values()))
+    return link.base_policy != "forbidden" or any(
+        map(_can_use_base, find_nested_stages(link).values())
+    )
 
 
 def _build_combination(strategy: Sequence[Stage]) -> Combination | None:

@@ -23,7 +23,7 @@ from emberge import (
     Workspace,
     suggest,
 )
-from emberge.contracts import all_stages, list_statistics_files
+from emberge.contracts import list_statistics_files, walk_stages
 from emberge.merging import MergeInput, ModelPart
 from emberge.results import read_artifact
 
@@ -167,7 +167,7 @@ def locate_statistics(
     strategies: Sequence[Sequence[Stage]], data: Callable[[FileRef], Path]
 ) -> dict[str, Path]:
     """Return the paths of the statistics files that strategies name, by the references' texts."""
-    links = all_stages(link for strategy in strategies for link in strategy)
+    links = walk_stages(link for strategy in strategies for link in strategy)
     return {file.text: data(file) for link in links for file in list_statistics_files(link)}
 
 

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from emberge import PositiveShare, Share, TokenLoss, Tokens, random_bits, stable_seed
+from emberge import PositiveShare, Share, TokenLoss, Tokens, draw_bits, make_seed
 from emberge.contracts import LinearHead
 from emberge.numerics import blockwise
 
@@ -50,7 +50,7 @@ class HiddenTokens(TokenLoss):
         size = len(tokens.ids)
         # The text is part of the key, or texts of one length would hide the same places.
         key = (seed, "hidden", np.asarray(tokens.ids, np.int64).tobytes())
-        bits = random_bits(3 * size, stable_seed(*key)).reshape(3, size)
+        bits = draw_bits(3 * size, make_seed(*key)).reshape(3, size)
         chance = (bits[:2] >> np.uint64(11)) * 2.0**-53
         is_chosen = (chance[0] < self.share) & ~tokens.spared
         is_hidden = is_chosen & (chance[1] < self.masked)

@@ -14,8 +14,8 @@ from emberge import (
     DataError,
     DatasetInfo,
     Negatives,
-    shuffled,
-    stable_seed,
+    draw_order,
+    make_seed,
 )
 from emberge.contracts import BatchPart, Rows, Tail, take_rows
 
@@ -57,7 +57,7 @@ class DatasetBatches(Batches):
         if not 0 <= number < len(self):
             raise IndexError(f"batch {number} of {len(self)}")
         turn, number_in_turn = divmod(number, self.one_pass)
-        seed = stable_seed(self.seed, "turn", turn) if turn else self.seed
+        seed = make_seed(self.seed, "turn", turn) if turn else self.seed
         rows = take_rows(self.rows, self._draw_positions(seed, number_in_turn))
         return Batch((BatchPart(self.info.name, rows),), self.stage, self.negatives)
 
@@ -70,7 +70,7 @@ class DatasetBatches(Batches):
         """Return all positions in `rows` in the order of a seed."""
         if seed not in self._orders:
             self._orders.clear()
-            self._orders[seed] = shuffled(len(self.rows), seed)
+            self._orders[seed] = draw_order(len(self.rows), seed)
         return self._orders[seed]
 
     def _draw_positions(self, seed: int, number: int) -> NDArray[np.int64]:
@@ -192,7 +192,7 @@ class Shuffled(InOrder):
 
     def __init__(self, parts: Sequence[Batches], seed: int) -> None:
         super().__init__(parts)
-        self._order = shuffled(len(self), seed)
+        self._order = draw_order(len(self), seed)
 
     def _find_batch(self, index: int) -> tuple[int, int]:
         return super()._find_batch(int(self._order[index]))

@@ -16,8 +16,8 @@ from emberge import (
     Pool,
     Sampler,
     TaskKind,
-    shuffled,
-    stable_seed,
+    draw_order,
+    make_seed,
     suggest,
 )
 from emberge.contracts import Rows, Tail
@@ -85,7 +85,7 @@ class OneDataset(Sampler):
 
     def _build_batches(self, info: DatasetInfo, rows: Rows, seed: int) -> DatasetBatches:
         """Return a dataset's batches, those of single texts cut by `batch_tokens` if that is given."""
-        row_seed = stable_seed(seed, "rows", info.name)
+        row_seed = make_seed(seed, "rows", info.name)
         tokens = self.batch_tokens.of(info.name, info.task) if info.task == "text" else None
         if tokens is not None:
             return build_token_batches(DatasetBatches(info, rows, 1, row_seed, self.tail), tokens)
@@ -157,7 +157,7 @@ class BatchShuffle(OneDataset):
     """
 
     def batches(self, pool: Pool, seed: int) -> Batches:
-        return Shuffled(self.batches_by_dataset(pool, seed), stable_seed(seed, "batches"))
+        return Shuffled(self.batches_by_dataset(pool, seed), make_seed(seed, "batches"))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -185,7 +185,7 @@ class TaskSequential(TaskOrder):
         """
         groups = self.group_by_task(self.batches_by_dataset(pool, seed))
         return InOrder(
-            [Shuffled(group, stable_seed(seed, "task", i)) for i, group in enumerate(groups)]
+            [Shuffled(group, make_seed(seed, "task", i)) for i, group in enumerate(groups)]
         )
 
 
@@ -234,6 +234,6 @@ class DatasetSequential(TaskOrder):
         unpinned: list[DatasetBatches] = []
         for number, group in enumerate(self.group_by_task(free)):
             unpinned += [
-                group[i] for i in shuffled(len(group), stable_seed(seed, "datasets", number))
+                group[i] for i in draw_order(len(group), make_seed(seed, "datasets", number))
             ]
         return InOrder(unpinned + [pinned[name] for name in self.pin_last if name in pinned])

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from emberge import Batches, PerDataset, Pool, Positive, stable_seed
+from emberge import Batches, PerDataset, Pool, Positive, make_seed
 
 from emberge_train.samplers.batch_sequences import DatasetBatches, Shuffled
 from emberge_train.samplers.one_dataset import OneDataset
@@ -61,7 +61,7 @@ class Proportional(OneDataset):
             dataset.with_count(n)
             for dataset, n in zip(datasets, self.count_batches(datasets), strict=True)
         ]
-        return Shuffled(resized, stable_seed(seed, "batches"))
+        return Shuffled(resized, make_seed(seed, "batches"))
 
     def _find_weight(self, dataset: DatasetBatches) -> float:
         weight = self.weight.of(dataset.info.name, dataset.info.task)

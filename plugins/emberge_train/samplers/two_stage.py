@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from emberge import Batches, DataError, DatasetInfo, Pool, Rows, shuffled, stable_seed
+from emberge import Batches, DataError, DatasetInfo, Pool, Rows, draw_order, make_seed
 from emberge.contracts import take_rows
 
 from emberge_train.samplers.batch_sequences import InOrder, Shuffled
@@ -55,11 +55,11 @@ class TwoStage(OneDataset):
         for stage, part in plan.items():
             datasets = self.batches_by_dataset(
                 part,
-                stable_seed(seed, "stage", stage),
+                make_seed(seed, "stage", stage),
                 stage=stage,
                 negatives="in_batch" if stage == 1 else "hard_only",
             )
-            parts.append(Shuffled(datasets, stable_seed(seed, "batches", stage)))
+            parts.append(Shuffled(datasets, make_seed(seed, "batches", stage)))
         return InOrder(parts)
 
     def _select_second_rows(self, info: DatasetInfo, rows: Rows, seed: int) -> Rows:
@@ -67,5 +67,5 @@ class TwoStage(OneDataset):
         if info.task not in RETRIEVAL:
             return rows
         count = max(1, round(RETRIEVAL_SHARE * len(rows)))
-        order = shuffled(len(rows), stable_seed(seed, "sample", info.name))
+        order = draw_order(len(rows), make_seed(seed, "sample", info.name))
         return take_rows(rows, order[:count])

@@ -12,7 +12,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from emberge import DataEntry, DataError, DataRef, Media, join_parts, readable, split_parts
+from emberge import DataEntry, DataError, DataRef, Media, join_parts, show_media, split_parts
 from emberge.contracts import has_media
 from emberge.data import load_datasets
 from emberge.data.media_values import MediaValues
@@ -94,14 +94,14 @@ def test_media_are_in_every_column(
 ) -> None:
     dataset = load(write(folder, [row]))
     example = dataset[0]
-    assert readable(example.anchor) == anchor
-    assert [readable(text) for text in example.positives] == [positive]
+    assert show_media(example.anchor) == anchor
+    assert [show_media(text) for text in example.positives] == [positive]
     assert dataset.info.pair == pair
 
 
 def test_images_are_found_in_tables_and_with_labels(folder: Path) -> None:
     (folder / "rows.csv").write_text("image,caption\ncat.png,a cat\n")
-    assert readable(load(folder / "rows.csv")[0].anchor) == "[image cat.png]"
+    assert show_media(load(folder / "rows.csv")[0].anchor) == "[image cat.png]"
     rows = [
         {"image": name, "label": label}
         for name, label in (("cat.png", "a"), ("dog.png", "a"), ("cat.png", "b"), ("dog.png", "b"))

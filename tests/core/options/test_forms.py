@@ -27,7 +27,7 @@ from emberge import (
     hookimpl,
     parse_recipe,
 )
-from emberge.component_parts import fields_in, parts_of, to_plain
+from emberge.component_parts import to_plain, walk_fields, walk_parts
 from emberge.options import forms
 from emberge.options.forms import find_first_option, options_of, read_form
 
@@ -220,7 +220,7 @@ COMPONENT = Outer((Inner(A), Inner(B, 2.0)), {"x": A}, frozenset({"z", "y"}))
 
 def plain(value: Any, leaves: tuple[type, ...] = (ModelRef,)) -> Any:
     def record(item: Any, inner: Callable[[Any], Any]) -> Any:
-        return {name: inner(one) for name, one in fields_in(item)}
+        return {name: inner(one) for name, one in walk_fields(item)}
 
     def leaf(item: Any) -> Any:
         return item.text if isinstance(item, ModelRef) else item
@@ -229,13 +229,13 @@ def plain(value: Any, leaves: tuple[type, ...] = (ModelRef,)) -> Any:
 
 
 def test_every_part_of_a_component_is_yielded_once_with_its_path() -> None:
-    paths = dict(parts_of(COMPONENT, ModelRef))
+    paths = dict(walk_parts(COMPONENT, ModelRef))
     assert paths[""] is COMPONENT
     assert paths["inner.1.model"] is B
     assert paths["inner.1.weight"] == 2.0
     assert paths["tables.x"] is A
     assert not [path for path in paths if path.startswith("inner.0.model.")]
-    paths = [path for path, _ in parts_of(COMPONENT)]
+    paths = [path for path, _ in walk_parts(COMPONENT)]
     assert paths.index("inner") < paths.index("inner.0") < paths.index("inner.0.model")
     assert plain(COMPONENT) == {
         "inner": [{"model": "./a", "weight": 1.0}, {"model": "$b", "weight": 2.0}],

@@ -12,7 +12,7 @@ import jsonschema
 import pytest
 from emberge import Plugins, load_plugins, load_recipe
 from emberge.recipes import build_recipe_schema, list_shipped_recipes
-from emberge.yaml_nodes import plain, read_yaml
+from emberge.yaml_nodes import read_yaml, to_plain
 
 from tests.support.reading import blend, faults, fit, plugins, read
 
@@ -25,7 +25,7 @@ def validator() -> jsonschema.Draft202012Validator:
 def data(text: str) -> Any:
     root = read_yaml(text, str, [])
     assert root is not None
-    return plain(root)
+    return to_plain(root)
 
 
 def flaws(text: str) -> Iterator[str]:

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from emberge import Units, stable_seed
+from emberge import Units, make_seed
 from emberge_evaluate import bootstrap
 from scipy.stats import spearmanr
 from sklearn.metrics import average_precision_score
@@ -16,7 +16,7 @@ RNG = np.random.default_rng(0)
 
 def _drawn(seed: int, name: str, units: int, resamples: int) -> list[np.ndarray]:
     """Unit numbers of each draw, recovered from the counts that the module draws."""
-    rng = np.random.default_rng(stable_seed(seed, name))
+    rng = np.random.default_rng(make_seed(seed, name))
     counts = np.concatenate(list(bootstrap._draw_counts(rng, units, resamples))).astype(int)
     return [np.repeat(np.arange(units), row) for row in counts]
 

@@ -23,9 +23,9 @@ from emberge import (
     Tokens,
     check_recipe,
     load_plugins,
+    make_seed,
     parse_recipe,
     run_recipe,
-    stable_seed,
 )
 from emberge_evaluate import read_scores
 from emberge_evaluate.kept_scores import plan_tasks, score_model
@@ -98,7 +98,7 @@ def by_hand(model: Any, folder: Path, name: str, loss: Any, *, shift: int = 0) -
     for number, window in enumerate(windows_of(tokenizer, SETS[name])):
         ids = np.asarray(window, np.int64)
         text = Tokens(ids, np.isin(ids, special), tokenizer.mask_token_id, len(tokenizer))
-        changed, labels = loss.corrupt(text, stable_seed(0, "scored texts", name, number))
+        changed, labels = loss.corrupt(text, make_seed(0, "scored texts", name, number))
         with torch.no_grad():
             logits = model.double().eval()(input_ids=torch.from_numpy(changed)[None]).logits[0]
         wanted = torch.from_numpy(labels)[shift:]

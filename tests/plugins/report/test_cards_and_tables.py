@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from emberge import Artifact
 from emberge.contracts import DataOrigin
-from emberge.wording import Markdown, printable_lines, prose, table_lines
+from emberge.wording import Markdown, format_table, make_printable_lines, to_markdown
 from emberge_report import (
     Anatomy,
     CardFacts,
@@ -101,7 +101,7 @@ TEXT = st.text(st.sampled_from("ab1 |\\`*_{}[]()<>#+-.!&;~=:/\n\x1b\"'"), min_si
 
 @every(TEXT)
 def test_prose_is_one_paragraph_that_reads_as_the_text(text: str) -> None:
-    tokens = parsed(prose(text))
+    tokens = parsed(to_markdown(text))
     assert {t.type for t in tokens} <= {
         *("paragraph_open", "inline", "text", "text_special", "paragraph_close")
     }
@@ -110,7 +110,7 @@ def test_prose_is_one_paragraph_that_reads_as_the_text(text: str) -> None:
 
 @every(TEXT)
 def test_a_cell_stays_one_cell_that_reads_as_the_text(text: str) -> None:
-    lines = table_lines(["a", "b"], [[text, "next"], [write_code_span(text), Markdown("**us**")]])
+    lines = format_table(["a", "b"], [[text, "next"], [write_code_span(text), Markdown("**us**")]])
     assert len(lines) == 4
     (_, first, second) = cells("\n".join(lines))
     assert first == [flat(text), "next"]
@@ -123,7 +123,7 @@ def test_a_cell_stays_one_cell_that_reads_as_the_text(text: str) -> None:
 def test_no_line_of_a_block_of_code_closes_it(text: str) -> None:
     tokens = parsed("\n".join([*write_code_block(text, "text"), "", "after"]))
     assert [t.type for t in tokens][:2] == ["fence", "paragraph_open"]
-    assert tokens[0].content.rstrip("\n") == printable_lines(text).rstrip("\n")
+    assert tokens[0].content.rstrip("\n") == make_printable_lines(text).rstrip("\n")
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
-from emberge.contracts import Block, Measures, Scope, rows_of
+from emberge.contracts import Block, Measures, Scope, as_row_shape
 from emberge.errors import CheckpointError
 from emberge.merging.chain import Chain, scope_key
 from emberge.numerics import (
@@ -95,7 +95,7 @@ class TensorJob(Protocol):
     @property
     def grid(self) -> tuple[int, int]:
         """Number of rows and elements of a row; rows are never split."""
-        return rows_of(self.spec.shape)
+        return as_row_shape(self.spec.shape)
 
     @property
     def row_bytes(self) -> int:
@@ -215,7 +215,7 @@ class MergeJob(TensorJob):
             numbers = 3 * models + 6
         else:
             numbers = 2 * models + 4
-        rows, width = rows_of(self.spec.shape)
+        rows, width = as_row_shape(self.spec.shape)
         entries = self.statistics.row_bytes(rows) if self.statistics is not None else 0
         return width * numbers * np.dtype(self.block.rows.dtype).itemsize + entries
 
@@ -324,7 +324,7 @@ class MergeJob(TensorJob):
     ) -> Block:
         """Return a block of some rows, read from the models and from `base`, unless that is None."""
         whole_shape = self.spec.shape
-        start = rows.start * rows_of(whole_shape)[1]
+        start = rows.start * as_row_shape(whole_shape)[1]
         shape = (len(rows), *whole_shape[1:]) if len(whole_shape) > 1 else whole_shape
         sources = [*self.sources, *([base] if base is not None else [])]
         read_rows: StoredRows | DecodedRows
@@ -436,7 +436,7 @@ class CopyJob(TensorJob):
     def grid(self) -> tuple[int, int]:
         spec = self.source.spec
         if not isinstance(spec, DerivedTensor):
-            return rows_of(self.spec.shape)
+            return as_row_shape(self.spec.shape)
         return spec.elements // max(1, spec.row_width), spec.row_width
 
     @property

@@ -19,7 +19,7 @@ from emberge.errors import CheckpointError
 from emberge.interpreter import keep_freed_blocks
 from emberge.merging.streaming.jobs import MergeJob, TensorJob, is_usable
 from emberge.tensor_files import QUEUE
-from emberge.wording import human_size
+from emberge.wording import format_size
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -413,11 +413,11 @@ def _require_memory(jobs: Sequence[TensorJob], limits: SchedulerLimits) -> None:
         if need + queued > limits.memory:
             # What waits to be written is named where the limit would do without it.
             queue_note = (
-                "" if need > limits.memory else f" beside {human_size(queued)} to be written,"
+                "" if need > limits.memory else f" beside {format_size(queued)} to be written,"
             )
             raise CheckpointError(
-                f"{job.spec.name}: needs {human_size(need)} at once{queue_note} and the limit is "
-                f"{human_size(limits.memory)}; allow more with --memory, or give it another strategy by "
+                f"{job.spec.name}: needs {format_size(need)} at once{queue_note} and the limit is "
+                f"{format_size(limits.memory)}; allow more with --memory, or give it another strategy by "
                 "a rule"
             )
 

@@ -33,7 +33,7 @@ from emberge.files import (
     write_text,
     writing,
 )
-from emberge.hashes import stable_hash
+from emberge.hashes import hash_value
 from emberge.merging.streaming.jobs import CopyJob, TensorJob, announce
 from emberge.merging.streaming.scheduler import (
     Progress,
@@ -337,7 +337,7 @@ def build_result(
             [copy(tensor, reader) for tensor in tensors],
             out or workspace.folder,
             template=template,
-            key=stable_hash(key),
+            key=hash_value(key),
             files=files,
             provenance={"emberge": workspace.provenance},
             side=side,

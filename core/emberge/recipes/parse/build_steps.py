@@ -13,7 +13,7 @@ from emberge.options import BROKEN, Builder, Instance, OptionPath, build_compone
 from emberge.plugins import Plugins
 from emberge.recipes.parse.foreach import NAME, Combination, Substitution, read_foreach
 from emberge.recipes.recipe import Recipe, RecipeStep
-from emberge.yaml_nodes import Fields, Node, Scalar, StepUse, describe_node, leaves_of
+from emberge.yaml_nodes import Fields, Node, Scalar, StepUse, describe_node, walk_leaves
 
 _KEYS = ("seed", "plugins", "steps")
 
@@ -58,7 +58,7 @@ class _Group:
     @property
     def needs(self) -> set[str]:
         """The groups that this group uses."""
-        leaves = (leaf for _, node in self.options for leaf in leaves_of(node))
+        leaves = (leaf for _, node in self.options for leaf in walk_leaves(node))
         return {leaf.group for leaf in leaves if isinstance(leaf, StepUse) and leaf.group}
 
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from emberge.errors import Problem, suggest
-from emberge.yaml_nodes import Fields, Items, Node, Scalar, StepUse, describe_node, plain
+from emberge.yaml_nodes import Fields, Items, Node, Scalar, StepUse, describe_node, to_plain
 
 NAME = r"[A-Za-z0-9_][A-Za-z0-9_-]*"
 _STEP_USE = re.compile(rf"\$({NAME})(\.checkpoints)?(\+.+)?")
@@ -29,7 +29,7 @@ class Combination:
     @property
     def values(self) -> dict[str, Any]:
         """The variables as plain values."""
-        return {name: plain(node) for name, node in self.nodes.items()}
+        return {name: to_plain(node) for name, node in self.nodes.items()}
 
 
 def read_foreach(node: Node | None, problems: list[Problem]) -> list[Combination]:
@@ -101,12 +101,12 @@ def _build_slugs(column: Sequence[Node]) -> list[str]:
     """Return for each value a text that every file system accepts; equal texts are replaced by numbers."""
     slug_by_key: dict[str, str] = {}
     for node in column:
-        slug_by_key.setdefault(repr(plain(node)), _build_slug(node))
+        slug_by_key.setdefault(repr(to_plain(node)), _build_slug(node))
     folded = [slug.casefold() for slug in slug_by_key.values()]
     for index, (key, slug) in enumerate(slug_by_key.items()):
         if not slug or len(slug) > _LONGEST_SLUG or folded.count(slug.casefold()) > 1:
             slug_by_key[key] = f"{index}"
-    return [slug_by_key[repr(plain(node))] for node in column]
+    return [slug_by_key[repr(to_plain(node))] for node in column]
 
 
 def _build_slug(node: Node) -> str:

@@ -18,8 +18,8 @@ from emberge.recipes.parse.shipped import list_shipped_recipes
 from emberge.recipes.recipe import Recipe
 from emberge.yaml_nodes import (
     Fields,
+    build_node,
     describe_node,
-    node_of,
     read_yaml,
     write_yaml,
 )
@@ -137,7 +137,7 @@ def parse_recipe(
         root = read_yaml(text, place, problems)
     else:
         data = to_yaml_data(recipe, "recipe")
-        text, root = write_yaml(data), node_of(data, "recipe", deep_places=True)
+        text, root = write_yaml(data), build_node(data, "recipe", deep_places=True)
     if root is not None and not isinstance(root, Fields):
         message = f"a recipe is a mapping with `steps`, not {describe_node(root)}"
         problems.append(Problem(message, root.where))

@@ -29,7 +29,7 @@ from emberge.files import write_json
 from emberge.plugins import Plugins
 from emberge.recipes.recipe import RecipeStep
 from emberge.results import OutFolder
-from emberge.wording import printable_lines
+from emberge.wording import make_printable_lines
 
 
 class JsonLineFile:
@@ -194,7 +194,7 @@ class RunLog:
     def _write(self, text: str) -> None:
         text = text.replace(str(self._out_folder.path.absolute()), ".").rstrip()
         # Further lines of a message are indented, so that they cannot be mistaken for lines of the log.
-        text = printable_lines(text).replace("\n", "\n  ")
+        text = make_printable_lines(text).replace("\n", "\n  ")
         line = f"{time.strftime('%Y-%m-%d %H:%M:%S')} {text}\n"
         with contextlib.suppress(OSError):
             self._log.write(line.encode("utf-8", "backslashreplace"))

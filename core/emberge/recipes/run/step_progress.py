@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from emberge.wording import plural
+from emberge.wording import make_plural
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +62,7 @@ class StepProgress:
             share = (part.number - 1 + share) / part.count
         outermost = parts[0]
         self._furthest = max(self._furthest, outermost.number - 1 + share)
-        self._forward(self._furthest, outermost.count, plural(outermost.noun), note)
+        self._forward(self._furthest, outermost.count, make_plural(outermost.noun), note)
 
 
 @dataclass

@@ -34,7 +34,7 @@ from emberge.encoding import (
     score_texts,
 )
 from emberge.ranks import Ranks, gathered_weights, shard_rows
-from emberge.seeds import stable_seed
+from emberge.seeds import make_seed
 from emberge.training.batch_loss import Objective, compute_batch_loss
 from emberge.training.batch_plan import (
     BatchPlan,
@@ -117,7 +117,7 @@ class Session(Trainee):
 
         This rank's share of the gradients is added to the gradients of the model.
         """
-        seed = stable_seed(self.plan.seed, "dropout", batch.step, self.ranks.rank)
+        seed = make_seed(self.plan.seed, "dropout", batch.step, self.ranks.rank)
         results = [
             self._run_token_passes(batch, number, seed)
             for number, part in enumerate(batch.parts)
@@ -167,7 +167,7 @@ class Session(Trainee):
         for number, loss in enumerate(losses):
             key = (self.plan.seed, "corruption", batch.step, part.dataset, number)
             texts = [
-                corrupt_text(encoder, sequences[int(row)], loss, stable_seed(*key, int(row)))
+                corrupt_text(encoder, sequences[int(row)], loss, make_seed(*key, int(row)))
                 for row in own_rows
             ]
             results.append(
@@ -176,7 +176,7 @@ class Session(Trainee):
                     texts,
                     loss,
                     self.encode_plan,
-                    seed=stable_seed(seed, part_number, number),
+                    seed=make_seed(seed, part_number, number),
                     weight=loss.weight * share,
                     auxiliary_weight=share / len(losses),
                 )
@@ -206,7 +206,7 @@ class Session(Trainee):
             self.encoder,
             self.windows[dataset].sequences,
             loss,
-            seed_of=lambda window: stable_seed(seed, "scored texts", dataset, window),
+            seed_of=lambda window: make_seed(seed, "scored texts", dataset, window),
             token_budget=self.encode_plan.token_budget,
         )
 

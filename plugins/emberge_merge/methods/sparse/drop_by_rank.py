@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from emberge import Block, Measures, MergeTransform, Pass, PerModel, Stats
-from emberge.contracts import rows_of
+from emberge.contracts import as_row_shape
 
 if TYPE_CHECKING:
     import numpy as np
@@ -46,13 +46,13 @@ class DropByRank(MergeTransform):
         from emberge_merge.methods.sparse.ranked_draw import RankedDraw
 
         keys = block.random_keys("drop_by_rank")
-        draw = RankedDraw(self._list_lines(block), rows_of(block.shape)[1], keys)
+        draw = RankedDraw(self._list_lines(block), as_row_shape(block.shape)[1], keys)
         return {"kept": {_first_row(block): block.evaluate(draw)}}
 
     def apply(self, block: Block, stats: Stats) -> Block:
         from emberge_merge.methods.sparse.ranked_draw import KeepDrawn, list_chances
 
-        bits, width = _select_rows(stats[0]["kept"], block), rows_of(block.shape)[1]
+        bits, width = _select_rows(stats[0]["kept"], block), as_row_shape(block.shape)[1]
 
         def list_probabilities() -> Tensor:
             return list_chances(block.deltas, self._list_lines(block), width)
@@ -60,21 +60,21 @@ class DropByRank(MergeTransform):
         return block.record(KeepDrawn(bits, width)).replace(keep_probability=list_probabilities)
 
     def _list_lines(self, block: Block) -> list[tuple[float, float]]:
-        width = rows_of(block.shape)[1]
+        width = as_row_shape(block.shape)[1]
         pairs = zip(block.options.density.tolist(), block.options.epsilon.tolist(), strict=True)
         return [chances(*pair, width) for pair in pairs]
 
 
 def _first_row(block: Block) -> int:
     """Return the number of the block's first row in its tensor."""
-    return block.start // max(1, rows_of(block.shape)[1])
+    return block.start // max(1, as_row_shape(block.shape)[1])
 
 
 def _select_rows(kept: Mapping[int, np.ndarray], block: Block) -> np.ndarray:
     """Return the bits of a block's rows, from those of consecutive rows by the number of the first."""
     import numpy as np
 
-    first, count = _first_row(block), block.size // max(1, rows_of(block.shape)[1])
+    first, count = _first_row(block), block.size // max(1, as_row_shape(block.shape)[1])
     parts = [
         bits[:, max(first - start, 0) : max(first + count - start, 0)]
         for start, bits in sorted(kept.items())

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from emberge import Block, Measures, MergeTransform, Pass, Stats
-from emberge.contracts import rows_of
+from emberge.contracts import as_row_shape
 
 if TYPE_CHECKING:
     import numpy as np
@@ -120,7 +120,7 @@ def _count_block(
     from emberge_merge.methods.sparse.limits import bit_patterns
     from emberge_merge.methods.sparse.near_limits import CountNearLimits
 
-    width = max(1, rows_of(block.shape)[1])
+    width = max(1, as_row_shape(block.shape)[1])
     collected = [number for number in model_by_cut if cuts[number].collect]
     brackets = [cuts[number].bracket(model_by_cut[number]) for number in collected]
     counts = block.evaluate(CountNearLimits(brackets, width)) if brackets else []
