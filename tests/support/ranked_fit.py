@@ -23,7 +23,7 @@ LIMIT = 240.0  # seconds until ranks are taken to hang
 
 @dataclass(frozen=True)
 class Death:
-    """When a rank ends itself by SIGKILL: some time after the n-th "step", or at the n-th "flush"."""
+    """When a rank ends itself by SIGKILL: after its first "step" from the n-th on, or at the n-th "flush"."""
 
     rank: int = 0
     how: str = "step"
@@ -140,6 +140,7 @@ def _train(training: Training, rank: int) -> dict[str, Any]:
 
     losses: list[float] = []
     deaths = [death for death in training.deaths if death.rank == rank]
+    dying: list[Death] = []
     for death in deaths:
         if death.how == "flush":
             _die_at_flush(death.number)
@@ -150,8 +151,10 @@ def _train(training: Training, rank: int) -> dict[str, Any]:
 
     def progress(done: int, total: int, unit: str, note: str = "") -> None:
         for death in deaths:
-            if (death.how, death.number, unit) == ("step", done, "steps"):
-                threading.Timer(0, _die).start()
+            if (death.how, unit) == ("step", "steps") and done >= death.number:
+                # During the next step, or after it if this thread is given no time before.
+                threading.Timer(0, _die).start() if death not in dying else _die()
+                dying.append(death)
 
     # Ranks that are not the first write no result: a folder that cannot be made would tell.
     root = training.root if rank == 0 else Path(os.devnull)
