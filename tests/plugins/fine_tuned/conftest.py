@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import pytest
-from emberge_fine_tuned import kinds
+from emberge_fine_tuned import head_tasks
 
 
 @pytest.fixture
 def no_dropout(monkeypatch: pytest.MonkeyPatch) -> None:
     """Give heads no dropout."""
-    monkeypatch.setattr(kinds, "_DROPOUT", 0.0)
+    monkeypatch.setattr(head_tasks, "_DROPOUT", 0.0)
