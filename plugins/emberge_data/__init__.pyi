@@ -14,7 +14,6 @@ from .evaluation.eval_data import PairData as PairData
 from .evaluation.eval_data import RerankingData as RerankingData
 from .evaluation.eval_data import RetrievalData as RetrievalData
 from .evaluation.eval_data import list_eval_texts as list_eval_texts
-from .evaluation.eval_sets import explain_missing_half as explain_missing_half
 from .evaluation.eval_sets import load_eval_set as load_eval_set
 from .evaluation.eval_source import EvalSource as EvalSource
 from .evaluation.eval_source import check_eval_sets as check_eval_sets
@@ -22,7 +21,6 @@ from .evaluation.eval_source import pick_eval_sets as pick_eval_sets
 from .json_lines import JsonLines as JsonLines
 from .json_lines import open_data_file as open_data_file
 from .parquet import Parquet as Parquet
-from .steps.mine_hard_negatives_step import read_corpora as read_corpora
 from .steps.row_texts import DistinctTexts as DistinctTexts
 from .written_sets import write_catalogue as write_catalogue
 from .written_sets import write_entries as write_entries

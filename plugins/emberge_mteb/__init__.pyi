@@ -5,5 +5,3 @@ from .hub_tasks import find_instruction as find_instruction
 from .hub_tasks import find_split as find_split
 from .hub_tasks import list_in_domain_tasks as list_in_domain_tasks
 from .local_sets import EvalEntry as EvalEntry
-from .local_sets import LocalSet as LocalSet
-from .local_tasks import build_local_task as build_local_task

@@ -1,17 +1,11 @@
 """Public names of emberge_report, each with the module that defines it."""
 
-from .card import CardFacts as CardFacts
-from .card import draw_card as draw_card
 from .card_scores import add_scores as add_scores
 from .figures import read_figures as read_figures
-from .lineage import Parent as Parent
-from .lineage import trace_ancestry as trace_ancestry
 from .markdown import NAME_REMARK as NAME_REMARK
 from .markdown import read_front_matter as read_front_matter
 from .markdown import read_licence as read_licence
 from .markdown import split_card as split_card
 from .markdown import write_code_block as write_code_block
 from .markdown import write_code_span as write_code_span
-from .model_facts import Anatomy as Anatomy
-from .model_facts import read_anatomy as read_anatomy
 from .report_step import Report as Report

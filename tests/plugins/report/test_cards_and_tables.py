@@ -13,16 +13,11 @@ import pytest
 from emberge import Artifact
 from emberge.contracts import DataOrigin
 from emberge.wording import Markdown, format_table, make_printable_lines, to_markdown
-from emberge_report import (
-    Anatomy,
-    CardFacts,
-    draw_card,
-    read_anatomy,
-    write_code_block,
-    write_code_span,
-)
+from emberge_report import write_code_block, write_code_span
+from emberge_report.card import CardFacts, draw_card
 from emberge_report.lineage import Parent, Trained
 from emberge_report.markdown import write_link
+from emberge_report.model_facts import Anatomy, read_anatomy
 from hypothesis import example, given
 from hypothesis import strategies as st
 from markdown_it import MarkdownIt

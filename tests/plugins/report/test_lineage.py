@@ -9,8 +9,7 @@ from typing import Any
 import pytest
 from emberge.contracts import DataOrigin
 from emberge.results import read_artifact
-from emberge_report import Parent, trace_ancestry
-from emberge_report.lineage import Ancestry
+from emberge_report.lineage import Ancestry, Parent, trace_ancestry
 
 
 @pytest.mark.parametrize("text", ["acme/small@v1", "hf://acme/small@v1"])

@@ -15,11 +15,11 @@ from emberge_data import (
     JsonLines,
     RetrievalData,
     check_eval_sets,
-    explain_missing_half,
     list_eval_texts,
     load_eval_set,
     pick_eval_sets,
 )
+from emberge_data.evaluation.eval_sets import explain_missing_half
 
 from tests.support.glance import Glance
 

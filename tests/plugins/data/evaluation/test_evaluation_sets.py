@@ -21,11 +21,11 @@ from emberge_data import (
     RerankingData,
     RetrievalData,
     check_eval_sets,
-    explain_missing_half,
     list_eval_texts,
     load_eval_set,
     pick_eval_sets,
 )
+from emberge_data.evaluation.eval_sets import explain_missing_half
 from PIL import Image
 
 from tests.support.glance import Glance
