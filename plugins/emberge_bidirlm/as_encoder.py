@@ -94,18 +94,12 @@ class AsEncoder(Step):
             self._build(checkpoint, mask, model.fingerprint, workspace)
         device = workspace.machine.device
         self.backbone.load(workspace.folder, device=device, dtype="float32")
-        return Artifact(
-            kind="model",
-            size=model.size,
-            parents=(self.model.text,),
-            details={
-                "made_by": "switching the attention of",
-                **model.as_base(self.model),
-                "attention": "bidirectional",
-                "pooling": _POOLING,
-                **({"mask_token": mask.token, "mask_id": mask.id} if mask is not None else {}),
-            },
-        )
+        details = {
+            "attention": "bidirectional",
+            "pooling": _POOLING,
+            **({"mask_token": mask.token, "mask_id": mask.id} if mask is not None else {}),
+        }
+        return model.describe_change(self.model, "switching the attention of", details)
 
     def _build(
         self, checkpoint: Checkpoint, mask: MaskToken | None, content: str, workspace: Workspace

@@ -11,7 +11,7 @@ from typing import Any
 
 import yaml
 from emberge import Example, Media, split_parts
-from emberge.contracts import has_media
+from emberge.contracts import has_media, to_json
 from emberge.data import StoredDataset
 from emberge.files import write_text
 
@@ -118,7 +118,7 @@ def _build_facts(dataset: StoredDataset, scored_by: tuple[str, ...]) -> dict[str
         "prompt": dataset.prompt or None,
         "weight": entry.weight if entry.weight != 1 else None,
         "negatives": entry.negatives if entry.negatives != "auto" else None,
-        "source": origin.plain() or None,
+        "source": to_json(origin) or None,
         "ind_tasks": None if entry.ind_tasks is None else list(entry.ind_tasks),
     }
     return facts | {name: value for name, value in optional.items() if value is not None}

@@ -93,8 +93,9 @@ class RandomModel(Step):
         tokenizer.save_pretrained(workspace.folder)
         return Artifact(
             kind="model",
+            origin="changed",
+            made_by="drawing the weights of",
             details={
-                "made_by": "drawing the weights of",
                 "model_type": config["model_type"],
                 "parameters": sum(weight.numel() for weight in model.parameters()),
                 "vocabulary": len(tokenizer),

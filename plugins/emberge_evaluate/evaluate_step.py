@@ -252,13 +252,13 @@ class Evaluate(Step):
             parents=tuple(column.model.fingerprint for column in models),
             details={
                 "scores": SCORES_FILE,
-                "table": TABLE_FILE,
                 "models": [column.name for column in models],
                 "tasks": [task.name for task in scored.tasks],
                 "in_domain": [task.name for task in scored.tasks if task.domain == "in"],
                 "means": result.means,
-                "unmet": [verdict.text for verdict in result.requirements if not verdict.met],
             },
+            table=TABLE_FILE,
+            unmet=tuple(verdict.text for verdict in result.requirements if not verdict.met),
         )
 
     def _plans_for(self, reference: ModelRef, plans: Plans, workspace: Workspace) -> Plans:

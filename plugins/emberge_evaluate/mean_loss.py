@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from emberge import (
+    Artifact,
     Backbone,
     CheckpointError,
     DataEntry,
@@ -31,7 +32,7 @@ from emberge import (
     Workspace,
     component,
 )
-from emberge.contracts import DatasetInfo, cuts_windows, list_losses
+from emberge.contracts import DatasetInfo, TrainingDetails, cuts_windows, list_losses
 from emberge.data import check_datasets, load_step_datasets
 from emberge.model_folder import TextLimit
 from emberge.results import read_artifact
@@ -49,7 +50,6 @@ if TYPE_CHECKING:
 
 LOSS, NATS_PER_TOKEN = "loss", "nats/token"
 _RECORDED_TASK = TaskInfo("training_loss", "training", LOSS, split="dev")
-_RECORD_KEY = "last_loss"  # key in a training's artifact
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -111,8 +111,7 @@ class MeanLoss(BatchOptions, Evaluator):
         if checkpoint is None:
             return ()
         if not self.data:
-            artifact = read_artifact(checkpoint)
-            recorded = artifact is not None and _RECORD_KEY in artifact.details
+            recorded = _find_training(read_artifact(checkpoint))
             return () if recorded else [_describe_unrecorded(str(checkpoint))]
         facts = self.backbone.describe(checkpoint)
         if harm := facts.problems or facts.training_problems:
@@ -123,9 +122,9 @@ class MeanLoss(BatchOptions, Evaluator):
 
     def check_together(self, checkpoints: Sequence[Path]) -> Iterable[str]:
         if not self.data:
-            artifacts = [a for folder in checkpoints if (a := read_artifact(folder)) is not None]
-            keys = ("datasets", "steps", "seed")
-            if len({str([one.details.get(key) for key in keys]) for one in artifacts}) > 1:
+            found = [_find_training(read_artifact(folder)) for folder in checkpoints]
+            facts = [(one.datasets, one.steps, one.seed) for one in found if one is not None]
+            if any(others != facts[0] for others in facts):
                 yield (
                     "trainings differ in data, steps or seed, so that their losses are over other batches "
                     "and do not compare"
@@ -154,9 +153,10 @@ class MeanLoss(BatchOptions, Evaluator):
         self, model: Model, tasks: Sequence[TaskInfo], workspace: Workspace
     ) -> Iterator[TaskScore]:
         if not self.data:
-            if _RECORD_KEY not in model.details:
+            training = _find_training(model.artifact)
+            if training is None:
                 raise CheckpointError(_describe_unrecorded(model.name))
-            yield from (TaskScore(task, float(model.details[_RECORD_KEY])) for task in tasks)
+            yield from (TaskScore(task, training.last_loss) for task in tasks)
             return
         loaded = load_step_datasets(workspace, self.data, warn=False)
         datasets = {dataset.info.name: dataset for dataset in loaded}
@@ -263,6 +263,11 @@ def _compare_tokenizers(checkpoints: Sequence[Path]) -> Iterator[str]:
             "models have other tokenizers, so that their losses are over other tokens and do not compare; "
             "evaluate those of one tokenizer together"
         )
+
+
+def _find_training(artifact: Artifact | None) -> TrainingDetails | None:
+    details = artifact.details if artifact is not None else None
+    return details if isinstance(details, TrainingDetails) else None
 
 
 def _describe_unrecorded(model: str) -> str:

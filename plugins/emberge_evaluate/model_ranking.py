@@ -5,9 +5,9 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from emberge import TaskInfo
+from emberge.contracts import Figure, HeatMap
 from emberge.wording import count_noun
 
 from emberge_evaluate.scores import Interval
@@ -85,24 +85,24 @@ class Selection:
             interval_text = f" (95 % interval {self.interval[0]:+.2f} to {self.interval[1]:+.2f})"
         return f"{text}, {second.behind:.2f} points ahead of {second.name}{interval_text}."
 
-    def figure(self) -> dict[str, Any]:
+    def figure(self) -> Figure:
         """Return the ranking as a figure of a report: what decided, and the scores on all tasks."""
         columns = [task.name for task in self.tasks if task.name != self.by]
-        return {
-            "title": f"Models by {self._title}",
-            "caption": self.summary,
-            "heat_map": {
-                "rows": [ranked.name for ranked in self.ranking],
-                "columns": [self.by, *columns],
-                "values": [
+        return Figure(
+            title=f"Models by {self._title}",
+            caption=self.summary,
+            heat_map=HeatMap(
+                rows=[ranked.name for ranked in self.ranking],
+                columns=[self.by, *columns],
+                values=[
                     [
                         self._show_value(ranked.value),
                         *(self._show_value(self.scores[ranked.name][name]) for name in columns),
                     ]
                     for ranked in self.ranking
                 ],
-            },
-        }
+            ),
+        )
 
     @property
     def _title(self) -> str:

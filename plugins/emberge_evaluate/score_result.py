@@ -7,11 +7,12 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from emberge import Artifact, ModelRef, TaskInfo, TaskScore
+from emberge.contracts import MergeDetails, TrainingCost, TrainingDetails
 
 from emberge_evaluate.columns import Column, ScoredColumns, find_arms
 from emberge_evaluate.comparison import Judge
 from emberge_evaluate.requirements import Requirement
-from emberge_evaluate.scores import ColumnKey, Comparison, Scores, Task, TrainingCost, Verdict
+from emberge_evaluate.scores import ColumnKey, Comparison, Scores, Task, Verdict
 from emberge_evaluate.task_groups import GROUP_OF, MEAN_OF, list_mean_groups
 
 
@@ -123,11 +124,9 @@ def _pair_columns(
 def _list_costs(columns: Sequence[Column]) -> dict[str, TrainingCost]:
     """Return each column's training cost in units of one training on the largest data of any model."""
     costs = {column.name: _find_cost(column.model.artifact) for column in columns}
-    most = max((cost.of for cost in costs.values() if cost and cost.of), default=0)
+    most = max((cost.of for cost in costs.values() if cost is not None), default=0)
     return {
         name: TrainingCost(round(cost.rows / most, 6), cost.rows, most)
-        if most and cost.rows is not None
-        else cost
         for name, cost in costs.items()
         if cost is not None
     }
@@ -135,17 +134,13 @@ def _list_costs(columns: Sequence[Column]) -> dict[str, TrainingCost]:
 
 def _find_cost(artifact: Artifact | None) -> TrainingCost | None:
     """Return a model's cost in trainings on all its data, stated by a merge or counted from rows."""
-    details = artifact.details if artifact is not None else {}
-    stated_cost = details.get("training_cost")
-    if isinstance(stated_cost, Mapping) and isinstance(stated_cost.get("times"), int | float):
-        of = stated_cost.get("of")
-        return TrainingCost(
-            stated_cost["times"], stated_cost.get("rows"), None if of is None else int(of)
-        )
-    used_rows = details.get("datasets")
-    if not isinstance(used_rows, Mapping) or not used_rows:
+    details = artifact.details if artifact is not None else None
+    if isinstance(details, MergeDetails):
+        return details.training_cost
+    if not isinstance(details, TrainingDetails):
         return None
-    rows, of = (sum(int(counts[key]) for counts in used_rows.values()) for key in ("rows", "of"))
+    rows = sum(used.rows for used in details.datasets.values())
+    of = sum(used.of for used in details.datasets.values())
     return TrainingCost(round(rows / of, 6), rows, of) if of else None
 
 
@@ -168,7 +163,9 @@ def find_bases(columns: Sequence[Column], base: ModelRef | None) -> dict[str, st
     The base is the recipe's `base`, or the one model that the others' artifacts name as their origin.
     """
     contents = {column.model.fingerprint for column in columns}
-    origins = {column.model.details.get("base_fingerprint") for column in columns} & contents
+    artifacts = [column.model.artifact for column in columns]
+    stated = {one.base.fingerprint for one in artifacts if one is not None and one.base is not None}
+    origins = stated & contents
     common = origins.pop() if len(origins) == 1 else None
     bases = [
         column

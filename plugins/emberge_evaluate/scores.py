@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from emberge.contracts import LESS_IS_BETTER
+from emberge.contracts import LESS_IS_BETTER, TrainingCost
 
 from emberge_evaluate.task_groups import read_group_kind
 
@@ -120,15 +120,6 @@ class Verdict:
     margin: float = 0.0
     difference: float = 0.0
     lower_bound: float = 0.0
-
-
-@dataclass(frozen=True)
-class TrainingCost:
-    """Cost of a model relative to one training on all data: the model was trained on `rows` of `of` rows."""
-
-    times: float
-    rows: int | None = None
-    of: int | None = None
 
 
 @dataclass(frozen=True)

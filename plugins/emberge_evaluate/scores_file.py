@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from emberge import DataError
+from emberge.contracts import from_json
 
 from emberge_evaluate.score_table import list_records
 from emberge_evaluate.scores import Interval, Scores
@@ -37,15 +38,12 @@ def read_scores(folder: Path) -> Scores:
     Raises:
         DataError: if the file is missing or was not written by an evaluation.
     """
-    from pydantic import TypeAdapter
-
     path = folder / SCORES_FILE
     try:
-        scores = TypeAdapter(Scores).validate_json(path.read_bytes(), strict=True)
+        scores = from_json(Scores, json.loads(path.read_text("utf-8")))
     except (OSError, ValueError) as error:
-        reason = " ".join(" ".join(str(error).splitlines()[:3]).split())
         raise DataError(
-            f"{path}: these are no scores that can be read ({reason}); run the evaluation again"
+            f"{path}: these are no scores that can be read ({error}); run the evaluation again"
         ) from error
     pooled = scores.pooled
     return replace(_keep_finite(scores), pooled=_keep_finite(pooled) if pooled else None)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -24,6 +24,7 @@ from emberge import (
     TaskScore,
     Workspace,
 )
+from emberge.contracts import join_trainings
 from emberge.model_folder import copy_model
 from emberge.wording import count_noun, join_some
 
@@ -40,12 +41,7 @@ from emberge_evaluate.scoring_step import (
 from emberge_evaluate.task_groups import DOMAIN_WORDS, GROUP_OF, average_scores
 
 CHECKPOINTS = "checkpoints"
-# Details of the best model's artifact about its training and the model that the training started from.
-_ORIGIN_KEYS = ("base", "base_reference", "base_fingerprint", "learning_rate")
-
 Candidates = Mapping[str, tuple[ModelRef, Model]]
-# Details of a training's artifact about its cost.
-_COST_KEYS = ("datasets", "examples", "seconds", "cpu_seconds")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -264,10 +260,10 @@ def _make_artifact(
     selection: Selection, files: Mapping[str, str], candidates: Candidates
 ) -> Artifact:
     chosen_models = [candidates[ranked.name][1] for ranked in selection.chosen]
-    of_best = chosen_models[0].details
+    best = chosen_models[0].artifact
     # The artifact is about all chosen models: a merge that weighs by size must not confuse their sizes.
     sizes = {model.size for model in chosen_models}
-    trainings = collect_trainings(
+    trainings = join_trainings(
         (str(reference.step or name), model.artifact)
         for name, (reference, model) in candidates.items()
     )
@@ -286,28 +282,9 @@ def _make_artifact(
             "chosen_because": selection.summary,
             "chosen": {files[ranked.name]: described(ranked) for ranked in selection.chosen},
             CHECKPOINTS: list(files.values()),
-            "figures": [selection.figure()],
-            **{key: of_best[key] for key in _ORIGIN_KEYS if key in of_best},
-            **({"trained": trainings} if trainings else {}),
         },
+        origin="chosen",
+        base=best.base if best is not None else None,
+        trainings=trainings,
+        figures=(selection.figure(),),
     )
-
-
-def collect_trainings(
-    models: Iterable[tuple[str, Artifact | None]],
-) -> dict[str, Mapping[str, Any]]:
-    """Map each training step's name to its facts, as in `trained` of an artifact's details.
-
-    `models` are (step's name, artifact of its model). The result is empty if the trainings of one model are
-    unknown.
-    """
-    facts_by_step: dict[str, Mapping[str, Any]] = {}
-    for name, artifact in models:
-        details = artifact.details if artifact is not None else {}
-        if isinstance(details.get("trained"), Mapping):
-            facts_by_step |= details["trained"]
-        elif "datasets" in details:
-            facts_by_step[name] = {key: details[key] for key in _COST_KEYS if key in details}
-        else:
-            return {}
-    return facts_by_step

@@ -105,16 +105,8 @@ class Export(Step):
             copy_model(folder, workspace.folder)
         figures = self._write_files(workspace)
         _require_equal_embeddings(model.name, figures)
-        return Artifact(
-            kind="model",
-            size=model.size,
-            parents=(self.model.text,),
-            details={
-                "made_by": "exporting",
-                **model.as_base(self.model),
-                "exported": {key: dataclasses.asdict(one) for key, one in figures.items()},
-            },
-        )
+        details = {"exported": {key: dataclasses.asdict(one) for key, one in figures.items()}}
+        return model.describe_change(self.model, "exporting", details)
 
     def _write_files(self, workspace: Workspace) -> dict[str, Parity]:
         """Export the model in the step's folder, and return the figures of torch and of each file.

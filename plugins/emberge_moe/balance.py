@@ -9,10 +9,10 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
-from emberge.contracts import AuxiliaryMetrics
+from emberge.contracts import AuxiliaryMetrics, Figure, HeatMap
 from torch import Tensor
 from torch.nn.functional import one_hot
 
@@ -153,7 +153,7 @@ class RouterHealth(AuxiliaryMetrics):
             if 2 * self._count_dead(shares) >= self.experts
         ]
 
-    def figures(self, points: Sequence[tuple[int, Mapping[str, float]]]) -> list[dict[str, Any]]:
+    def figures(self, points: Sequence[tuple[int, Mapping[str, float]]]) -> Sequence[Figure]:
         single = len(self.layers) * self.experts <= _MOST_ROWS
         rows = {
             f"layer {layer}, expert {expert}": f"load/{layer}/{expert}"
@@ -164,15 +164,15 @@ class RouterHealth(AuxiliaryMetrics):
             rows = {f"layer {layer}": f"load_entropy/{layer}" for layer in self.layers}
         even = f"{self.top_k / self.experts:.3g}"
         return [
-            {
-                "title": "Load of experts over the steps" if single else "Entropy of experts' load",
-                "heat_map": {
-                    "rows": list(rows),
-                    "columns": [f"{at:,}" for at, _ in points],
-                    "values": [[values[name] for _, values in points] for name in rows.values()],
-                },
-                "caption": f"Share of the tokens that each expert gets, by optimizer step; {even} is even."
+            Figure(
+                title="Load of experts over the steps" if single else "Entropy of experts' load",
+                heat_map=HeatMap(
+                    rows=list(rows),
+                    columns=[f"{at:,}" for at, _ in points],
+                    values=[[values[name] for _, values in points] for name in rows.values()],
+                ),
+                caption=f"Share of the tokens that each expert gets, by optimizer step; {even} is even."
                 if single
                 else "By optimizer step: 1 where all experts of a layer get equally many tokens.",
-            }
+            )
         ]

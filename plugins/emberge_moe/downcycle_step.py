@@ -129,7 +129,9 @@ class Downcycle(Step):
             kind="model",
             size=model.size,
             parents=(self.model.text,),
-            details={"made_by": "averaging the experts of", "downcycled": details},
+            details={"downcycled": details},
+            origin="changed",
+            made_by="averaging the experts of",
         )
 
     def _write(

@@ -119,18 +119,12 @@ class Rope(Step):
             complete=self._write_max_length,
         )
         workspace.warn(_ADAPT)
-        return Artifact(
-            kind="model",
-            size=model.size,
-            parents=(self.model.text,),
-            details={
-                "made_by": "giving rotary positions to",
-                **model.as_base(self.model),
-                "rope_theta": self.rope_theta,
-                "max_length": self.max_length,
-                "to_be_adapted": _ADAPT,
-            },
-        )
+        details = {
+            "rope_theta": self.rope_theta,
+            "max_length": self.max_length,
+            "to_be_adapted": _ADAPT,
+        }
+        return model.describe_change(self.model, "giving rotary positions to", details)
 
     def _write_max_length(self, folder: Path) -> None:
         """Allow texts of the new length in the files of tokenizer and SentenceTransformers."""

@@ -135,5 +135,7 @@ class Upcycle(Step):
             kind="model",
             size=model.size,
             parents=tuple(dict.fromkeys(one.text for one in (self.model, *self.members))),
-            details={"made_by": "upcycling", "upcycled": facts},
+            details={"upcycled": facts},
+            origin="changed",
+            made_by="upcycling",
         )

@@ -90,7 +90,6 @@ class Publish(Step):
             "name": self.name,
             "licence": publication.licence,
             "uploaded": True,
-            "table": TABLE,
             **dataclasses.asdict(published),
         }
         return self._write_result(workspace, lines, details)
@@ -99,7 +98,7 @@ class Publish(Step):
         """Yield each requirement that a step of `after` did not meet, with the step's name."""
         for reference in self.after:
             _, artifact = workspace.artifact(reference)
-            for requirement in artifact.details.get("unmet", ()):
+            for requirement in artifact.unmet:
                 yield f"{reference.step}: not met: {requirement}"
 
     def _refuse(self, workspace: Workspace, unmet: Sequence[str]) -> Artifact:
@@ -108,11 +107,11 @@ class Publish(Step):
         for line in lines:
             workspace.warn(line)
         # Not `unmet`: the run would count these requirements, which other steps have failed, twice.
-        details = {"name": self.name, "uploaded": False, "not_met": list(unmet), "table": TABLE}
+        details = {"name": self.name, "uploaded": False, "not_met": list(unmet)}
         return self._write_result(workspace, [f"- {to_markdown(line)}" for line in lines], details)
 
     def _write_result(
         self, workspace: Workspace, lines: Sequence[str], details: dict[str, Any]
     ) -> Artifact:
         (workspace.folder / TABLE).write_text("\n".join(lines) + "\n", encoding="utf-8")
-        return Artifact(kind="file", parents=(str(self.model),), details=details)
+        return Artifact(kind="file", parents=(str(self.model),), details=details, table=TABLE)

@@ -13,12 +13,13 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from emberge.contracts import MergeDetails, TrainingDetails
 from emberge.wording import Markdown, hide_places, make_printable, to_markdown
 
 from emberge_report.formats import format_points, format_short
 from emberge_report.lineage import Parent, Trained, trace_ancestry
 from emberge_report.markdown import NAME_REMARK, write_code_block, write_code_span, write_link
-from emberge_report.model_facts import Anatomy, Origin, find_origin, read_anatomy
+from emberge_report.model_facts import Anatomy, list_details, read_anatomy
 
 if TYPE_CHECKING:
     from emberge import Artifact
@@ -29,11 +30,10 @@ if TYPE_CHECKING:
 UNKNOWN = "unknown"
 _IDENTIFIER = re.compile(r"[A-Za-z0-9][A-Za-z0-9.+_-]*")
 _MEDIA = {"image": "images", "audio": "sound"}
-# Details of a step that other sections of the card have, or that help no reader.
+# Details of a step that are elsewhere in the card or help no reader.
 _HIDDEN_DETAILS = {
-    *("base", "base_reference", "base_fingerprint", "made_by", "weights", "models", "datasets"),
-    *("seconds", "strategy", "seed", "table", "loss_curve", "losses", "checkpoints", "tensors"),
-    *("trained", "training_cost", "cpu_seconds", "weights_by_layer", "figures", "adapter"),
+    *("weights", "models", "datasets", "seconds", "cpu_seconds", "strategy", "seed", "loss_curve"),
+    *("losses", "checkpoints", "tensors", "training_cost", "weights_by_layer"),
 }
 
 
@@ -54,25 +54,14 @@ class CardFacts:
     record: Mapping[str, Any] = field(default_factory=dict)
 
     @property
-    def adapter(self) -> Mapping[str, Any] | None:
-        """Ranks and truncation errors of an adapter; None for a whole model."""
-        details = self.artifact.details.get("adapter")
-        return details if isinstance(details, Mapping) else None
+    def base(self) -> str:
+        """Name of the model that this one was made from; "its base" if it is unknown."""
+        return hide_places(self.artifact.base.name) if self.artifact.base else "its base"
 
     @property
     def bases(self) -> list[str]:
         """Hub ids of the models that this model was made from."""
         return list(dict.fromkeys(base for root in self.roots for base in root.bases))
-
-    @property
-    def origin(self) -> Origin:
-        """Origin of the model: trained, merged, chosen or changed."""
-        return find_origin(self.artifact)
-
-    @property
-    def made_by(self) -> str:
-        """Phrase for a change without training, such as "giving rotary positions to"; "" for other models."""
-        return str(self.artifact.details.get("made_by", ""))
 
     @property
     def sources(self) -> tuple[Parent | Trained, ...]:
@@ -98,10 +87,10 @@ def write_card(
     Relative references in the artifact start at the folder `origin`.
     """
     parents, roots, data = trace_ancestry(artifact, link, origin)
-    shown = hide_places({"details": artifact.details, "warnings": artifact.warnings})
+    warnings = tuple(map(hide_places, artifact.warnings))
     facts = CardFacts(
         name=str(record.get("step") or link.name),
-        artifact=replace(artifact, **shown),
+        artifact=replace(artifact, warnings=warnings),
         anatomy=read_anatomy(folder),
         parents=parents,
         roots=roots,
@@ -113,17 +102,16 @@ def write_card(
 
 def draw_card(facts: CardFacts) -> str:
     """Return the card of a model or an adapter."""
-    details, adapter = facts.artifact.details, facts.adapter or {}
-    ways = details.get("tensors") or {}
+    details = facts.artifact.details
+    ways = details.tensors if isinstance(details, MergeDetails) else {}
     text = open_template(
         "card.md", link=_link_parent, weight=_show_weight, row_count=_count_rows, span=_span_ranks
     ).render(
         card=facts,
-        details=details,
         anatomy=facts.anatomy,
         description=_describe_model(facts),
-        adapter=adapter,
-        ranks=adapter.get("ranks", {}),
+        adapter=facts.artifact.adapter,
+        origin=facts.artifact.origin,
         weighted=any(parent.weight is not None for parent in facts.parents),
         options=_write_options(facts),
         ways=", ".join(f"{count} {way}" for way, count in ways.items() if count),
@@ -170,11 +158,11 @@ def _build_front(facts: CardFacts) -> ModelCardData:
     # The class of whole cards would bring all that the hub is called with.
     from huggingface_hub.repocard_data import ModelCardData
 
-    model_kind, is_adapter = facts.anatomy.model_kind, facts.adapter is not None
+    model_kind, is_adapter = facts.anatomy.model_kind, facts.artifact.adapter is not None
     languages = list(dict.fromkeys(lang for root in facts.roots for lang in root.languages))
     library = "peft" if is_adapter else "sentence-transformers"
     kind_tags = ["lora", "feature-extraction"] if is_adapter else model_kind.tags
-    is_merge = facts.origin == "merged"
+    is_merge = facts.artifact.origin == "merged"
     relation = "adapter" if is_adapter else "merge" if is_merge else "finetune"
     return ModelCardData(
         base_model=facts.bases or None,
@@ -195,20 +183,20 @@ def _is_known(licence: str) -> bool:
 
 def _describe_model(facts: CardFacts) -> Markdown:
     """Return the sentence on the model's kind and origin."""
-    verb = {"merged": "merging", "chosen": "choosing"}.get(facts.origin, facts.made_by)
-    is_merge = facts.origin == "merged"
+    verb = {"merged": "merging", "chosen": "choosing"}.get(
+        facts.artifact.origin, facts.artifact.made_by
+    )
+    is_merge = facts.artifact.origin == "merged"
     # A merge's base has no weight; a model of weight 0 is not in the merge.
     count = sum(p.weight not in (None, 0) for p in facts.parents)
     first = facts.parents[0].name.removeprefix("$") if facts.parents else "another model"
-    noun = "models" if facts.adapter is None else "adapters"
+    noun = "models" if facts.artifact.adapter is None else "adapters"
     subject = f"{count} {noun}" if is_merge and count else to_markdown(first)
     origin = f"made with emberge by {to_markdown(verb or 'training')} {subject}"
-    details = facts.artifact.details
-    if facts.adapter is not None:
-        if not is_merge and "loss_curve" not in details:
-            origin = "made with emberge from a fine-tune and its base"
-        base = to_markdown(str(details.get("base", "its base")))
-        return Markdown(f"A LoRA adapter of {base}, {origin}. It is no model by itself.")
+    if facts.artifact.adapter is not None:
+        return Markdown(
+            f"A LoRA adapter of {to_markdown(facts.base)}, {origin}. It is no model by itself."
+        )
     dimension, model_kind = facts.anatomy.dimension, facts.anatomy.model_kind
     size = f"{dimension} numbers" if dimension else "numbers"
     sentence = (
@@ -234,29 +222,27 @@ def _link_parent(parent: Parent) -> Markdown:
     return to_markdown(f"{name} (a step of the same run)")
 
 
-def _show_weight(weight: Any) -> str:
-    if isinstance(weight, int | float) and not isinstance(weight, bool):
-        return format_short(weight)
-    return "base" if weight is None else "varies by tensor or layer"
+def _show_weight(weight: float | None) -> str:
+    return "base" if weight is None else format_short(weight)
 
 
 def _write_options(facts: CardFacts) -> str:
     """Return the options that the model was made with as YAML; "" without any."""
     import yaml
 
-    details = facts.artifact.details
     options = {
         key: value
-        for key, value in details.items()
+        for key, value in list_details(facts.artifact).items()
         if key not in _HIDDEN_DETAILS and value not in (None, {}, [])
     }
-    if facts.origin == "merged":
-        chain = details["strategy"]
-        is_single = isinstance(chain, list) and len(chain) == 1
-        options = {"strategy": chain[0] if is_single else chain, **options}
+    if isinstance(facts.artifact.details, MergeDetails):
+        chain = list(facts.artifact.details.strategy)
+        options = {"strategy": chain[0] if len(chain) == 1 else chain, **options}
     if not options:
         return ""
-    return yaml.safe_dump(options, sort_keys=False, allow_unicode=True, width=100).rstrip()
+    return yaml.safe_dump(
+        hide_places(options), sort_keys=False, allow_unicode=True, width=100
+    ).rstrip()
 
 
 def _count_rows(data: Trained) -> str:
@@ -278,10 +264,11 @@ def _list_origin(facts: CardFacts) -> Iterator[tuple[str, str]]:
     """Yield versions, seed and hashes that reproduce the model."""
     record = facts.record
     versions, component = record.get("versions"), record.get("component")
+    details = facts.artifact.details
     stated = {
         **(versions if isinstance(versions, Mapping) else {}),
         "step": f"{facts.name} ({component})" if component else None,
-        "seed": facts.artifact.details.get("seed", record.get("seed")),
+        "seed": details.seed if isinstance(details, TrainingDetails) else record.get("seed"),
         "fingerprint": record.get("fingerprint") or None,
         "recipe (SHA-256)": record.get("recipe") or None,
     }

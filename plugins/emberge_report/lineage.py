@@ -5,13 +5,13 @@ from __future__ import annotations
 import os
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from emberge import Artifact, CheckpointError
-from emberge.contracts import DataOrigin
+from emberge.contracts import BaseFacts, DataOrigin, MergeDetails, TrainingDetails
 from emberge.model_folder import find_model_name
 from emberge.results import ARTIFACT, OutFolder, read_artifact
 from emberge_hub import find_in_package
@@ -34,7 +34,7 @@ class Parent:
     """
 
     name: str
-    weight: Any = None
+    weight: float | None = None
     revision: str | None = None
     link: str | None = None
     licence: str | None = None
@@ -74,40 +74,32 @@ def _find_parents(artifact: Artifact, out: Path, origin: Path | None) -> tuple[P
     A training's parent is its base; a merge's parents are its models, and its base if it has one. If a parent
     is known only by a folder's name, its reference in the recipe is used to find it.
     """
-    weights = _read_weights(artifact)
-    base, reference = (artifact.details.get(key) for key in ("base", "base_reference"))
-    names = [*weights, *([base] if isinstance(base, str) and base else [])]
+    details, base = artifact.details, artifact.base or BaseFacts()
+    weights: Mapping[str, float | None] = (
+        details.weights if isinstance(details, MergeDetails) else dict.fromkeys(artifact.parents)
+    )
     return tuple(
-        _find_base(name, reference, weights.get(name), out, origin)
-        if name == base and isinstance(reference, str)
+        _find_base(name, base.reference, weights.get(name), out, origin)
+        if name == base.name and base.reference
         else _find_parent(name, weights.get(name), out, origin)
-        for name in dict.fromkeys(names)
+        for name in dict.fromkeys([*weights, *filter(None, [base.name])])
     )
 
 
-def _read_weights(artifact: Artifact) -> dict[str, Any]:
-    """Map each parent to its weight in the merge; None if no artifact states the weight."""
-    weights = artifact.details.get("weights")
-    if isinstance(weights, Mapping):
-        return {str(name): weight for name, weight in weights.items()}
-    parents: Sequence[str] = artifact.parents
-    if isinstance(weights, list) and len(weights) == len(parents):
-        return dict(zip(parents, weights, strict=True))
-    return dict.fromkeys(parents)
-
-
-def _find_base(name: str, reference: str, weight: Any, out: Path, origin: Path | None) -> Parent:
+def _find_base(
+    name: str, reference: str, weight: float | None, out: Path, origin: Path | None
+) -> Parent:
     parent = _find_parent(reference, weight, out, origin)
     return parent if parent.name == name else replace(parent, name=name, reference=reference)
 
 
-def _find_parent(text: str, weight: Any, out: Path, origin: Path | None) -> Parent:
+def _find_parent(text: str, weight: float | None, out: Path, origin: Path | None) -> Parent:
     if not text.startswith(_PATH_BEGINNINGS) and _find_result_link(text, out).is_dir():
         return Parent(text, weight, step=True)
     return _find_model_outside(text, origin, weight)
 
 
-def _find_model_outside(text: str, origin: Path | None, weight: Any) -> Parent:
+def _find_model_outside(text: str, origin: Path | None, weight: float | None) -> Parent:
     """Return a model from outside the run by its reference, with the facts of its card.
 
     Relative paths start at the folder `origin`. The network is not used: the card of a model on a hub is
@@ -287,36 +279,10 @@ def _join_training_data(results: Iterable[_Result]) -> tuple[Trained, ...]:
     """Return the data sets from which trainings used rows, each once, with the most rows that one used."""
     rows_by_set: dict[Trained, list[int]] = {}
     for artifact, _ in results:
-        datasets = artifact.details.get("datasets")
-        for name, used in datasets.items() if isinstance(datasets, Mapping) else ():
-            facts = used if isinstance(used, Mapping) else {}
-            rows = facts.get("rows")
-            if rows != 0:
+        details = artifact.details
+        for name, used in details.datasets.items() if isinstance(details, TrainingDetails) else ():
+            if used.rows:
                 # Sets of one name may differ: a file's name is the default.
-                known_rows = rows_by_set.setdefault(_build_trained(str(name), facts), [])
-                known_rows += [rows] if isinstance(rows, int) else []
-    return tuple(
-        replace(dataset, rows=max(rows, default=None)) for dataset, rows in rows_by_set.items()
-    )
-
-
-def _build_trained(name: str, facts: Mapping[str, Any]) -> Trained:
-    """Return a data set by the facts in an artifact, without the number of rows."""
-    total = facts.get("of")
-    return Trained(
-        name,
-        task=str(facts.get("task") or ""),
-        whole=total if isinstance(total, int) else None,
-        origin=_read_origin(facts.get("source")),
-    )
-
-
-def _read_origin(facts: Any) -> DataOrigin:
-    """Return the origin of a data set from an artifact; facts of other types are left out."""
-    stated = facts if isinstance(facts, Mapping) else {}
-    texts = {key: stated.get(key) for key in ("licence", "url")}
-    return DataOrigin(
-        **{key: text for key, text in texts.items() if isinstance(text, str) and text},
-        written_by=_read_texts(stated.get("written_by")),
-        scored_by=_read_texts(stated.get("scored_by")),
-    )
+                dataset = Trained(name, used.task, whole=used.of, origin=used.source)
+                rows_by_set.setdefault(dataset, []).append(used.rows)
+    return tuple(replace(dataset, rows=max(rows)) for dataset, rows in rows_by_set.items())

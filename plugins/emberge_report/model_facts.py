@@ -6,9 +6,10 @@ from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal, TypeAlias
+from typing import Any
 
 from emberge import Artifact, CheckpointError
+from emberge.contracts import to_json
 from emberge.model_folder import (
     Checkpoint,
     TextLimit,
@@ -19,8 +20,6 @@ from emberge.model_folder import (
 from emberge.results import read_record
 from emberge_encoder import CrossEncoderFacts, Layout, is_static_model, read_static_dimension
 
-Origin: TypeAlias = Literal["trained", "merged", "chosen", "changed"]
-"""Origin of a model; "changed" is a change without training, such as cutting layers."""
 # The names of sentence-transformers.
 _SIMILARITIES = ("cosine", "dot", "euclidean", "manhattan", "maxsim")
 _KINDS_OF_INPUT = ("text", "image", "audio", "video")
@@ -137,13 +136,10 @@ class Anatomy:
         return f"{self.max_length} tokens" if self.max_length else "unknown"
 
 
-def find_origin(artifact: Artifact) -> Origin:
-    """Return how the model of an artifact was made, from the details that its step states."""
-    if "strategy" in artifact.details:
-        return "merged"
-    if "chosen_because" in artifact.details:
-        return "chosen"
-    return "changed" if "made_by" in artifact.details else "trained"
+def list_details(artifact: Artifact) -> Mapping[str, Any]:
+    """Return the details of an artifact by name, as values of JSON."""
+    details = artifact.details
+    return details if isinstance(details, Mapping) else to_json(details)
 
 
 def read_anatomy(folder: Path) -> Anatomy:

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Mapping
 
 from emberge_statistics import layer_order
 from markupsafe import Markup
@@ -52,22 +51,11 @@ def count_not_finite(model: ReportedStep) -> int:
     return sum(not math.isfinite(value) for _, value in model.curves.get("loss", ()))
 
 
-def list_weights(merge: ReportedStep) -> list[tuple[str, float | None, float]]:
-    """Return (parent, weight, width of a bar) of each parent; a weight that is not one number is None."""
-    stated = merge.details.get("weights")
-    if isinstance(stated, Mapping):
-        weights = {str(name).removeprefix("$"): _read_finite(w) for name, w in stated.items()}
-    elif isinstance(stated, Sequence) and len(stated) == len(merge.parents):
-        weights = dict(zip(merge.parents, map(_read_finite, stated), strict=True))
-    else:
-        weights = dict.fromkeys(merge.parents)
-    largest = max((abs(w) for w in weights.values() if w is not None), default=1.0) or 1.0
-    return [(name, w, round(100 * abs(w or 0.0) / largest, 1)) for name, w in weights.items()]
-
-
-def _read_finite(value: Any) -> float | None:
-    fits = isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
-    return float(value) if fits else None
+def list_weights(merge: ReportedStep) -> list[tuple[str, float, float]]:
+    """Return (parent, weight, width of a bar) of each parent."""
+    weights = {name.removeprefix("$"): weight for name, weight in merge.merge.weights.items()}
+    largest = max(map(abs, weights.values()), default=1.0) or 1.0
+    return [(name, w, round(100 * abs(w) / largest, 1)) for name, w in weights.items()]
 
 
 def list_layers(report: ReportData) -> list[str]:

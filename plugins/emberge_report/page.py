@@ -7,14 +7,15 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
+from emberge.contracts import FigureTable, ModelOrigin
 from emberge.wording import count_noun
 from emberge_evaluate import build_difference_tables, build_table
 
 from emberge_report import charts, formats, models_view, scores_view
 from emberge_report.charts import NEUTRAL, Look
 from emberge_report.conclusions import draw_conclusions
-from emberge_report.figures import TableData, read_layer_weights
-from emberge_report.model_facts import Origin
+from emberge_report.figures import draw_cells, read_layer_weights
+from emberge_report.model_facts import list_details
 from emberge_report.report_data import ReportData, ReportedStep
 
 if TYPE_CHECKING:
@@ -23,10 +24,10 @@ if TYPE_CHECKING:
 # More panels than this are folded away below the means.
 _MOST_PANELS = 12
 # Origins of models whose colours are chosen first, as the first colours are the strongest.
-_STRONG_ORIGINS: tuple[Origin, ...] = ("merged", "trained", "chosen")
-_NOUNS: Mapping[Origin, str] = {"trained": "training", "chosen": "choice", "merged": "merge"}
-# Details of a model with a picture or table of their own.
-_DRAWN_DETAILS = {"loss_curve", "losses", "trained", "training_cost", "weights_by_layer", "figures"}
+_STRONG_ORIGINS: tuple[ModelOrigin, ...] = ("merged", "trained", "chosen")
+_NOUNS: Mapping[ModelOrigin, str] = {"trained": "training", "chosen": "choice", "merged": "merge"}
+# Details of a model that are shown as a picture or a table already.
+_DRAWN_DETAILS = {"loss_curve", "losses", "training_cost", "weights_by_layer"}
 # Keys of a report's own provenance that concern the report alone.
 _REPORT_KEYS = {"step", "kind", "fingerprint", "plugins", "versions"}
 _NUMBER = re.compile(r"[-+\N{MINUS SIGN}]?[\d.,]*(e[-+]\d+)?( ?%)?|–")
@@ -90,12 +91,13 @@ def _open_templates() -> Environment:
         **{"distances": models_view.draw_distances, "weights": models_view.list_weights},
         "sign": charts.draw_sign,
         "not_finite": models_view.count_not_finite,
-        "weights_by_layer": lambda model: read_layer_weights(model.name, model.details),
+        "weights_by_layer": lambda model: read_layer_weights(model.name, model.merge),
+        "cells": draw_cells,
     }
     return environment
 
 
-def _find_word_columns(table: TableData) -> Collection[int]:
+def _find_word_columns(table: FigureTable) -> Collection[int]:
     """Return the columns of a table, but the first, that have words and not only numbers."""
     return {
         column
@@ -108,7 +110,7 @@ def _find_word_columns(table: TableData) -> Collection[int]:
 def _list_details(model: ReportedStep) -> list[tuple[str, Any]]:
     return [
         (key, value)
-        for key, value in model.details.items()
+        for key, value in list_details(model.artifact).items()
         if key not in _DRAWN_DETAILS and value not in (None, [], {}, "")
     ]
 

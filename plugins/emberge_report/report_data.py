@@ -9,25 +9,14 @@ from pathlib import Path
 from typing import Any
 
 from emberge import Artifact, EmbergeError, Machine, Model, ModelRef, StepRef, Workspace
+from emberge.contracts import DataDetails, Figure, MergeDetails, ModelOrigin, TrainingDetails
 from emberge.results import ARTIFACT, read_record
 from emberge_evaluate import Scores, read_scores
-
-from emberge_report.figures import Figure, read_figures
-from emberge_report.model_facts import Origin, find_origin
 
 # Logged numbers (at, value), sorted by `at`.
 Points = Sequence[tuple[float, float]]
 # Files that a run keeps in OUT, and in the folder of each result.
 RECIPE_FILE, METRICS_FILE = "recipe.yaml", "metrics.jsonl"
-
-
-@dataclass(frozen=True)
-class ChangedData:
-    """Counts of one step by set, with notes, and sentences below them."""
-
-    step: str
-    sets: Mapping[str, Mapping[str, Any]]
-    sentences: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -46,9 +35,23 @@ class ReportedStep:
     """Reason why there are no distances."""
 
     @property
-    def details(self) -> Mapping[str, Any]:
-        """Details that the step's artifact states."""
-        return self.artifact.details
+    def training(self) -> TrainingDetails | None:
+        """Details of a training; None for other steps."""
+        details = self.artifact.details
+        return details if isinstance(details, TrainingDetails) else None
+
+    @property
+    def merge(self) -> MergeDetails:
+        """Details of a merge; empty if the step states none."""
+        details = self.artifact.details
+        return (
+            details if isinstance(details, MergeDetails) else MergeDetails(strategy=(), weights={})
+        )
+
+    @property
+    def base(self) -> str | None:
+        """Name of the model that the step started from; None without one."""
+        return self.artifact.base.name if self.artifact.base is not None else None
 
     @property
     def parents(self) -> tuple[str, ...]:
@@ -58,8 +61,10 @@ class ReportedStep:
     @property
     def steps(self) -> int | None:
         """Number of a training's optimizer steps; None if it is unknown."""
-        steps, loss = self.details.get("steps"), self.curves.get("loss")
-        return steps if isinstance(steps, int) else int(loss[-1][0]) if loss else None
+        loss = self.curves.get("loss")
+        if self.training is not None:
+            return self.training.steps
+        return int(loss[-1][0]) if loss else None
 
 
 @dataclass(frozen=True)
@@ -69,8 +74,8 @@ class ReportData:
     title: str
     steps: tuple[ReportedStep, ...] = ()
     scores: tuple[tuple[str, Scores], ...] = ()
-    figures: tuple[tuple[str, list[Figure]], ...] = ()
-    data: tuple[ChangedData, ...] = ()
+    figures: tuple[tuple[str, tuple[Figure, ...]], ...] = ()
+    data: tuple[tuple[str, DataDetails], ...] = ()
     base: str | None = None
     provenance: Mapping[str, Any] = field(default_factory=dict)
     recipe: str = ""
@@ -80,9 +85,9 @@ class ReportData:
         """Steps that made a model."""
         return tuple(step for step in self.steps if step.artifact.kind == "model")
 
-    def made(self, origin: Origin) -> tuple[ReportedStep, ...]:
+    def made(self, origin: ModelOrigin) -> tuple[ReportedStep, ...]:
         """Return the models of an origin: those that were trained, merged, chosen or changed."""
-        return tuple(model for model in self.models if find_origin(model.artifact) == origin)
+        return tuple(model for model in self.models if model.artifact.origin == origin)
 
     @property
     def warnings(self) -> Iterator[tuple[str, str]]:
@@ -97,17 +102,16 @@ def gather(
     """Return the data of the report, read from the steps' results.
 
     Raises:
-        DataError: if scores or figures cannot be read.
+        DataError: if scores cannot be read.
     """
     steps = [_read_step(reference, workspace) for reference in of]
-    figures = [(one.name, read_figures(one.name, one.artifact.details)) for one in steps]
-    changes = [_read_changes(one) for one in steps]
+    details = [(one.name, one.artifact.details) for one in steps]
     report = ReportData(
         title,
         steps=tuple(steps),
         scores=tuple((s.name, read_scores(s.folder)) for s in steps if s.artifact.kind == "scores"),
-        figures=tuple((name, found) for name, found in figures if found),
-        data=tuple(filter(None, changes)),
+        figures=tuple((s.name, s.artifact.figures) for s in steps if s.artifact.figures),
+        data=tuple((name, one) for name, one in details if isinstance(one, DataDetails)),
         provenance=workspace.provenance,
         recipe=_read_text(workspace.store.parent / RECIPE_FILE),
     )
@@ -155,14 +159,6 @@ def _read_text(path: Path) -> str:
         return path.read_text(encoding="utf-8", errors="replace")
     except OSError:
         return ""
-
-
-def _read_changes(step: ReportedStep) -> ChangedData | None:
-    """Return the `changes` that a step's artifact states; None without."""
-    sets = step.details.get("changes")
-    if not isinstance(sets, Mapping):
-        return None
-    return ChangedData(step.name, sets, tuple(map(str, step.details.get("sentences") or ())))
 
 
 def read_curves(path: Path) -> Mapping[str, Points]:

@@ -75,17 +75,8 @@ class CutLayers(Step):
             stack = LayerStack(Checkpoint(folder))
             numbers = stack.choose_layers(self.layers)
             stack.write(numbers, workspace, content=model.fingerprint)
-        return Artifact(
-            kind="model",
-            size=model.size,
-            parents=(self.model.text,),
-            details={
-                "made_by": "cutting layers from",
-                **model.as_base(self.model),
-                "layers": list(numbers),
-                "layers_before": stack.count,
-            },
-        )
+        details = {"layers": list(numbers), "layers_before": stack.count}
+        return model.describe_change(self.model, "cutting layers from", details)
 
 
 @dataclass(frozen=True)

@@ -27,7 +27,7 @@ from emberge import (
     Workspace,
     component,
 )
-from emberge.contracts import list_losses
+from emberge.contracts import TrainingDetails, list_losses
 from emberge.files import fill_once
 from emberge.model_folder import Checkpoint, TextLimit
 from emberge.training import FitOptions
@@ -212,16 +212,16 @@ class Distil(FitOptions, Step):
             # A relative path without a dot would be the name of a model on a hub.
             model = ModelRef(str(folder.resolve()))
         artifact = self._build_training(workspace.plugins, model).run(workspace)
-        details = {
-            "made_by": "distilling",
-            **base.as_base(base_reference),
-            "distilled": {"teacher": teacher.name, "student": str(self.student)},
-        }
+        assert isinstance(artifact.details, TrainingDetails)
+        added = {"teacher": teacher.name, "student": str(self.student)}
         return dataclasses.replace(
             artifact,
-            # The details have the base's reference; the teacher is found by its own.
+            # The artifact has the base's reference; that of the teacher is its name, to be found by.
             parents=(base.name, *((self.teacher.text,) if self.teacher != base_reference else ())),
-            details={**artifact.details, **details},
+            details=dataclasses.replace(artifact.details, added=added),
+            origin="changed",
+            made_by="distilling",
+            base=base.as_base(base_reference),
         )
 
 

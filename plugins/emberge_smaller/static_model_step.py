@@ -65,16 +65,8 @@ class StaticModel(Step):
         model = workspace.model(self.teacher)
         with workspace.whole_model(model) as folder:
             tokens, size, texts = self._write(folder, workspace)
-        return Artifact(
-            kind="model",
-            size=model.size,
-            parents=(self.teacher.text,),
-            details={
-                "made_by": "averaging vectors of tokens of",
-                **model.as_base(self.teacher),
-                "static": {"tokens": tokens, "dimension": size, "counted_texts": texts},
-            },
-        )
+        details = {"static": {"tokens": tokens, "dimension": size, "counted_texts": texts}}
+        return model.describe_change(self.teacher, "averaging vectors of tokens of", details)
 
     def _write(self, folder: Path, workspace: Workspace) -> tuple[int, int, int]:
         """Write the model; return the number of tokens, the size of a vector, and of counted texts."""

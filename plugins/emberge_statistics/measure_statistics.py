@@ -32,6 +32,7 @@ from emberge import (
     Workspace,
     component,
 )
+from emberge.contracts import Figure, HeatMap
 from emberge.training import BatchOptions, find_embedding_problems, find_loss_problems
 
 if TYPE_CHECKING:
@@ -171,8 +172,8 @@ class MeasureStatistics(BatchOptions, Step):
         norm_statistics = Statistics(norms, base.fingerprint, content, self.measure, facts)
         norm_statistics.write(workspace.folder)
         figure = _build_norm_figure(norms, tuple(models), base.name)
-        details = {"delta_norms": norms, "figures": [figure]}
-        return self._build_artifact((self.base, *self._models.values()), details)
+        named = (self.base, *self._models.values())
+        return self._build_artifact(named, {"delta_norms": norms}, figures=(figure,))
 
     def _measure_models(self, workspace: Workspace, models: Mapping[str, Model]) -> Artifact:
         from emberge.data import load_step_datasets
@@ -221,26 +222,27 @@ class MeasureStatistics(BatchOptions, Step):
             seed=workspace.seed,
         )
 
-    def _build_artifact(self, named: tuple[ModelRef, ...], details: dict[str, Any]) -> Artifact:
+    def _build_artifact(
+        self, named: tuple[ModelRef, ...], details: dict[str, Any], figures: tuple[Figure, ...] = ()
+    ) -> Artifact:
         parents = tuple(dict.fromkeys(reference.text for reference in named))
-        return Artifact(
-            kind="statistics", parents=parents, details={"measure": self.measure, **details}
-        )
+        details = {"measure": self.measure, **details}
+        return Artifact(kind="statistics", parents=parents, details=details, figures=figures)
 
 
 def _build_norm_figure(
     norms: Mapping[str, Mapping[str, float]], models: Sequence[str], base: str
-) -> dict[str, Any]:
+) -> Figure:
     """Return the norms as a heat map of layers by models (figure 4 of CoDiEmb, arXiv:2508.11442)."""
-    return {
-        "title": "How far each layer has moved",
-        "caption": f"Norm of each model's change from {base} over all parameters of a layer.",
-        "heat_map": {
-            "rows": list(norms),
-            "columns": list(models),
-            "values": [[by_model[name] for name in models] for by_model in norms.values()],
-        },
-    }
+    return Figure(
+        title="How far each layer has moved",
+        caption=f"Norm of each model's change from {base} over all parameters of a layer.",
+        heat_map=HeatMap(
+            rows=list(norms),
+            columns=list(models),
+            values=[[by_model[name] for name in models] for by_model in norms.values()],
+        ),
+    )
 
 
 def _collect_facts(workspace: Workspace) -> dict[str, str]:

@@ -17,9 +17,11 @@ from emberge import (
     ModelRef,
     Preflight,
     Problem,
+    Sampler,
     Step,
     Workspace,
 )
+from emberge.contracts import AdapterFacts, TrainingDetails, UsedRows
 from emberge.training import FitOptions, FitResult
 
 from emberge_train.train_options import TrainOptions
@@ -112,35 +114,37 @@ class Train(TrainOptions, Step):
             kind="model",
             size=sum(result.pool.values()),
             parents=(model.name,),
-            details={
-                **model.as_base(self.model),
-                "datasets": _describe_used_rows(datasets, result),
-                "seed": workspace.seed,
-                **_describe_result(result),
-                "backbone": _list_changed_options(self.backbone),
-                "learning_rate": self.learning_rate,
-                "sampler": [repr(part) for part in sampler],
-                **(_read_adapter_ranks(workspace.folder) if adapts else {}),
-            },
+            details=self._describe_training(datasets, result, sampler, workspace.seed),
+            base=model.as_base(self.model),
+            adapter=_read_adapter_ranks(workspace.folder) if adapts else None,
+            figures=result.figures,
         )
 
-
-def _describe_result(result: FitResult) -> dict[str, Any]:
-    """Return the details of an artifact that the training's result decides."""
-    last_losses = [loss for _, loss in result.step_losses[-max(1, result.steps // 10) :]]
-    return {
-        "examples": result.examples,
-        "steps": result.steps,
-        "seconds": round(result.seconds, 3),
-        "cpu_seconds": round(result.cpu_seconds, 3),
-        "losses": dict(result.losses),
-        "last_loss": sum(last_losses) / len(last_losses),
-        "loss_curve": [list(point) for point in result.curve],
-        "scores_on_the_way": [list(scored) for scored in result.scores],
-        "result_step": result.result_step,
-        "checkpoints": [path.as_posix() for path in result.checkpoints],
-        **({"figures": list(result.figures)} if result.figures else {}),
-    }
+    def _describe_training(
+        self,
+        datasets: Sequence[StoredDataset],
+        result: FitResult,
+        sampler: Sequence[Sampler],
+        seed: int,
+    ) -> TrainingDetails:
+        last_losses = [loss for _, loss in result.step_losses[-max(1, result.steps // 10) :]]
+        return TrainingDetails(
+            datasets=_describe_used_rows(datasets, result),
+            seed=seed,
+            examples=result.examples,
+            steps=result.steps,
+            seconds=round(result.seconds, 3),
+            cpu_seconds=round(result.cpu_seconds, 3),
+            losses=result.losses,
+            last_loss=sum(last_losses) / len(last_losses),
+            loss_curve=result.curve,
+            scores_on_the_way=result.scores,
+            result_step=result.result_step,
+            checkpoints=[path.as_posix() for path in result.checkpoints],
+            backbone=_list_changed_options(self.backbone),
+            learning_rate=self.learning_rate,
+            sampler=[repr(part) for part in sampler],
+        )
 
 
 def _list_changed_options(backbone: Backbone) -> dict[str, Any]:
@@ -157,23 +161,24 @@ def _list_changed_options(backbone: Backbone) -> dict[str, Any]:
     return {**changed, **inner}
 
 
-def _read_adapter_ranks(folder: Path) -> dict[str, Any]:
+def _read_adapter_ranks(folder: Path) -> AdapterFacts:
     """Return the ranks of an adapter's modules, from its config."""
     path = folder / "adapter_config.json"
     config = json.loads(path.read_text(encoding="utf-8"))
-    ranks = dict.fromkeys(config["target_modules"], config["r"])
-    return {"adapter": {"ranks": ranks, "errors": {}, "whole": []}}
+    return AdapterFacts(ranks=dict.fromkeys(config["target_modules"], config["r"]))
 
 
-def _describe_used_rows(datasets: Sequence[StoredDataset], result: FitResult) -> dict[str, Any]:
-    """Return the number of used rows of each dataset, and the stated facts of its origin."""
+def _describe_used_rows(
+    datasets: Sequence[StoredDataset], result: FitResult
+) -> dict[str, UsedRows]:
+    """Return the number of used rows of each dataset, and its origin."""
     return {
-        info.name: {
-            "task": info.task,
-            "rows": result.pool.get(info.name, 0),
-            "of": info.size,
-            **({"source": origin} if (origin := dataset.entry.origin.plain()) else {}),
-        }
+        info.name: UsedRows(
+            task=info.task,
+            rows=result.pool.get(info.name, 0),
+            of=info.size,
+            source=dataset.entry.origin,
+        )
         for dataset in datasets
         for info in [dataset.info]
     }

@@ -8,6 +8,7 @@ from functools import cached_property
 from typing import Any
 
 from emberge import Artifact, Model, Workspace
+from emberge.contracts import Figure, FigureTable, HeatMap
 from emberge_merge import FoundWeights
 
 from emberge_weights.candidates import Search, compare
@@ -38,8 +39,8 @@ class SearchResult:
             details={
                 "weights": dict(zip(self._names, weights, strict=True)),
                 "gain": facts["gain"],
-                "figures": [draw_figure(facts)],
             },
+            figures=(draw_figure(facts),),
         )
 
     @cached_property
@@ -81,29 +82,29 @@ class SearchResult:
         return [float(weight) for weight in self.search.weights[candidate]]
 
 
-def draw_figure(facts: Mapping[str, Any]) -> dict[str, Any]:
+def draw_figure(facts: Mapping[str, Any]) -> Figure:
     """Return the real merges' weights as a figure of a report, below the conclusion of the search."""
     merges = facts["merges"]
-    return {
-        "title": "Weights found",
-        "caption": describe_conclusion(facts),
-        "heat_map": {
-            "rows": [
+    return Figure(
+        title="Weights found",
+        caption=describe_conclusion(facts),
+        heat_map=HeatMap(
+            rows=[
                 f"foretold {100 * one['foretold']:.2f}, real {100 * one['real']:.2f}"
                 for one in merges
             ],
-            "columns": [member["name"] for member in facts["members"]],
-            "values": [list(one["weights"].values()) for one in merges],
-        },
-        "table": {
-            "title": "Each member, and its score alone",
-            "head": ["Member", "Weight", "Alone"],
-            "rows": [
+            columns=[member["name"] for member in facts["members"]],
+            values=[list(one["weights"].values()) for one in merges],
+        ),
+        table=FigureTable(
+            title="Each member, and its score alone",
+            head=["Member", "Weight", "Alone"],
+            rows=[
                 [one["name"], f"{one['weight']:.3f}", f"{100 * one['alone']:.2f}"]
                 for one in facts["members"]
             ],
-        },
-    }
+        ),
+    )
 
 
 def describe_conclusion(facts: Mapping[str, Any]) -> str:

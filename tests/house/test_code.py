@@ -210,6 +210,25 @@ def claimless_tests(source: Source) -> Found:
             yield node.lineno, f"{node.name} asserts nothing"
 
 
+# What a step states for others is typed: no key of an artifact's details is looked up by its name.
+
+OWN_DETAILS = "plugins/emberge_boom/study/interactions.py"
+
+
+def details_taken_apart(source: Source) -> Found:
+    for node in source.nodes:
+        taken = getattr(node, "value", None) if isinstance(node, ast.Subscript) else None
+        if isinstance(node, ast.Attribute) and node.attr in ("get", "items", "keys"):
+            taken = node.value
+        if isinstance(node, ast.Compare) and isinstance(node.ops[0], ast.In | ast.NotIn):
+            taken = node.comparators[0]
+        if isinstance(taken, ast.Attribute) and taken.attr == "details":
+            yield (
+                node.lineno,
+                f"{ast.unparse(node)}: a key of details; read a field of typed details",
+            )
+
+
 # Rule by its claim: where it holds, and files that may break it, each of which must.
 RULES: dict[str, tuple[Rule, tuple[Path, ...], set[str]]] = {
     "no file has a vague name": (vague_names, (CORE, PLUGINS, EXAMPLES, TESTS), set()),
@@ -220,6 +239,11 @@ RULES: dict[str, tuple[Rule, tuple[Path, ...], set[str]]] = {
     "encoding runs forward passes": (forward_passes, (CORE, PLUGINS), set(PASSES_ELSEWHERE)),
     "files are written by their room": (files_written, (CORE, PLUGINS), NEW_FILES),
     "one module starts Python": (python_started, (CORE, PLUGINS, EXAMPLES), {STARTS_PYTHON}),
+    "no step reads keys of another's details": (
+        details_taken_apart,
+        (CORE, PLUGINS),
+        {OWN_DETAILS},
+    ),
     "every test asserts": (claimless_tests, (TESTS, EXAMPLES), set()),
 }
 # The rooms that the rule sends everybody to.
@@ -268,6 +292,7 @@ PLANTED: tuple[tuple[Rule, tuple[str, ...]], ...] = (
         ),
     ),
     (python_started, ("from sys import executable", "os.posix_spawnp(a)", "import runpy")),
+    (details_taken_apart, ("a.details['base']", "model.details.get(key)", "'x' not in a.details")),
     (claimless_tests, ("x = 1", "def test_nothing() -> None:\n    print('all is well')")),
 )
 FINE: tuple[tuple[Rule, tuple[str, ...]], ...] = (
@@ -277,6 +302,7 @@ FINE: tuple[tuple[Rule, tuple[str, ...]], ...] = (
     (forward_passes, ("encoder.collate(texts)", "text.encode('utf-8')", "states(folder)")),
     (files_written, ("path.open('rb')", "os.open(path, os.O_RDONLY)", "side.open('wb')")),
     (python_started, ("subprocess.run(['cc'])", "sys.exit()")),
+    (details_taken_apart, ("artifact.details.weights['a']", "details['a'] = 1")),
     (claimless_tests, ("def f(): assert 1\ndef test_a(): f()",)),
 )
 

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from emberge import Artifact, CheckpointError, DataRef, Model, ModelRef, StepRef
-from emberge.contracts import Reference
+from emberge.contracts import BaseFacts, MergeDetails, Reference, TrainingDetails, UsedRows
 from emberge_evaluate import Comparison, Scores, Task, Verdict, write_scores
 from emberge_report import Report
 
@@ -77,11 +77,7 @@ class FinishedRun(Bench):
 
     def artifact(self, reference: Reference) -> tuple[Path, Artifact]:
         folder = self.root / str(reference.step)
-        found = json.loads((folder / "artifact.json").read_text())
-        names = {f.name for f in dataclasses.fields(Artifact)}
-        known = {key: value for key, value in found.items() if key in names}
-        known["parents"], known["warnings"] = tuple(known["parents"]), tuple(known["warnings"])
-        return folder.resolve(), Artifact(**known)
+        return folder.resolve(), Artifact.of(json.loads((folder / "artifact.json").read_text()))
 
 
 def fingerprint(folder: Path) -> str:
@@ -91,15 +87,16 @@ def fingerprint(folder: Path) -> str:
     return model_fingerprint(folder)
 
 
-def publish(out: Path, step: str, artifact: Artifact, model: Path | None = None) -> Path:
+def publish(
+    out: Path, step: str, artifact: Artifact, model: Path | None = None, seconds: float = 1.0
+) -> Path:
     """A step's result and the link that leads to it."""
     folder = out / f"{step}-0a1b2c3d"
     if model is not None:
         shutil.copytree(model, folder)
     folder.mkdir(parents=True, exist_ok=True)
-    seconds = artifact.details.get("seconds", 1.0)
     made = {"step": step, "component": "merge:step", "fingerprint": "0a1b2c3d", "seconds": seconds}
-    (folder / "artifact.json").write_text(json.dumps({**dataclasses.asdict(artifact), **made}))
+    (folder / "artifact.json").write_text(json.dumps({**artifact.to_record(), **made}))
     (out / step).symlink_to(folder.name)
     return folder
 
@@ -109,15 +106,24 @@ def trained(
 ) -> Path:
     """A finished training with a loss that falls."""
     rows = steps * 16
-    details = {
-        **{"base": BASE, "datasets": {"stdlib": {"task": "retrieval", "rows": rows, "of": 960}}},
-        **{"examples": rows, "steps": steps, "seconds": 41.3 + steps / 10, "seed": seed},
-        **{"loss_curve": [[1, 1.5], [2, 1.2]], "losses": {"stdlib": 0.4}, "checkpoints": []},
-        **{"backbone": {"pooling": "mean"}, "sampler": ["BatchShuffle(batch_size=16)"]},
-        "learning_rate": 5e-5,
-    }
-    artifact = Artifact(kind="model", size=rows, parents=(BASE,), details=details)
-    folder = publish(out, step, dataclasses.replace(artifact, **changes), model)
+    details = TrainingDetails(
+        datasets={"stdlib": UsedRows(task="retrieval", rows=rows, of=960)},
+        examples=rows,
+        steps=steps,
+        seconds=41.3 + steps / 10,
+        seed=seed,
+        loss_curve=((1, 1.5), (2, 1.2)),
+        losses={"stdlib": 0.4},
+        last_loss=0.4,
+        backbone={"pooling": "mean"},
+        sampler=("BatchShuffle(batch_size=16)",),
+        learning_rate=5e-5,
+    )
+    artifact = Artifact(
+        kind="model", size=rows, parents=(BASE,), details=details, base=BaseFacts(BASE)
+    )
+    changed = dataclasses.replace(artifact, **changes)
+    folder = publish(out, step, changed, model, seconds=details.seconds)
     noise = random.Random(seed)
     with (folder / "metrics.jsonl").open("w") as file:
         for at in range(1, steps + 1):
@@ -132,18 +138,21 @@ def trained(
 
 def merged(out: Path, step: str, model: Path, weights: Mapping[str, float], **changes: Any) -> Path:
     """A finished merge."""
-    details = {
-        **{"strategy": ["multi_slerp"], "weights": dict(weights), "weight_sum": 3.0},
-        **{"models": dict.fromkeys(weights, "e" * 64), "tensors": {"merged": 53, "copied": 1}},
-        **{"dtype": "float32", "seconds": 2.4},
-    }
-    artifact = Artifact(kind="model", size=2880, parents=tuple(weights), details=details)
-    return publish(out, step, dataclasses.replace(artifact, **changes), model)
+    details = MergeDetails(
+        strategy=["multi_slerp"],
+        weights=weights,
+        weight_sum=3.0,
+        models=dict.fromkeys(weights, "e" * 64),
+        tensors={"merged": 53, "copied": 1},
+        dtype="float32",
+    )
+    artifact = Artifact("model", 2880, tuple(weights), details, origin="merged")
+    return publish(out, step, dataclasses.replace(artifact, **changes), model, seconds=2.4)
 
 
 def scored(out: Path, scores: Mapping[str, tuple[float, ...]], step: str = "scores") -> Path:
     """A finished evaluation."""
-    folder = publish(out, step, Artifact(kind="scores", details={"table": "scores.md"}))
+    folder = publish(out, step, Artifact(kind="scores", table="scores.md"))
     write_scores(folder, written_scores(out, scores))
     return folder
 
@@ -198,7 +207,7 @@ def report(run: FinishedRun, *steps: str, title: str = "BOOM", base: str | None 
     artifact = step.run(run)
     assert artifact.kind == "report"
     assert not run.metrics, "a report logs nothing"
-    return (run.folder / str(artifact.details["file"])).read_text(encoding="utf-8")
+    return (run.folder / "report.html").read_text(encoding="utf-8")
 
 
 def parsed(page: str) -> ElementTree.Element:

@@ -21,6 +21,7 @@ from emberge import (
     Units,
     Workspace,
 )
+from emberge.contracts import TrainingDetails, UsedRows
 from emberge_evaluate import Evaluate, EvaluatedModel, compute_statistic, read_variables
 
 from tests.support.bench import Bench
@@ -127,10 +128,16 @@ class GivenByArm(Evaluator):
             yield TaskScore(task, float(values.mean()), Units("query", "mean", values.tolist()))
 
 
-def bench_of_arms(root: Path, *steps: str, **details: Mapping[str, Any]) -> Bench:
+def trained(rows: int, of: int) -> TrainingDetails:
+    """Return the details of a training on one data set."""
+    datasets = {"faq": UsedRows(task="retrieval", rows=rows, of=of)}
+    return TrainingDetails(datasets=datasets, seed=0, steps=1, last_loss=0.5, learning_rate=1e-5)
+
+
+def bench_of_arms(root: Path, *steps: str, **facts: Mapping[str, Any]) -> Bench:
     made = Bench(root)
     for step in steps:
-        artifact = Artifact(kind="model", details=details.get(step.partition(".")[0], {}))
+        artifact = Artifact(kind="model", **facts.get(step.partition(".")[0], {}))
         made.many[f"${step}"] = [Model(step, root, f"hash-{step}", artifact)]
     return made
 

@@ -9,10 +9,18 @@ from pathlib import Path
 from typing import Any
 
 from emberge import StepResult
+from emberge.results import read_artifact
 
 _TIMED_FILES = ("artifact.json", "metrics.jsonl", "README.md")
 # Keys of times in the files of results, by emberge and by mteb.
 _TIMES = ("seconds", "cpu_seconds", "evaluation_time", "evaluation_phases", "date")
+
+
+def read_details(folder: Path) -> Any:
+    """Return the details of a result, typed or a step's own."""
+    artifact = read_artifact(folder)
+    assert artifact is not None
+    return artifact.details
 
 
 def folders(results: Mapping[str, StepResult]) -> dict[str, Path]:

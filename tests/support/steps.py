@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from emberge import (
     Artifact,
@@ -85,10 +85,8 @@ class Write(Step):
             kept = workspace.folder / "checkpoints" / f"step-{number}"
             kept.mkdir(parents=True)
             (kept / "config.json").write_text(json.dumps({"at": number}))
-        details: dict[str, Any] = {"names": [m.name for m in parents]}
-        if self.unmet:
-            details["unmet"] = list(self.unmet)
-        return Artifact("model", size=self.ticks, details=details)
+        details = {"names": [m.name for m in parents]}
+        return Artifact("model", size=self.ticks, details=details, unmet=tuple(self.unmet))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -103,7 +101,7 @@ class Scores(Step):
     def run(self, workspace: Workspace) -> Artifact:
         RAN.append(workspace.id)
         (workspace.folder / "table.md").write_text("| model | score |\n| - | - |\n")
-        return Artifact("scores", details={"table": "table.md"})
+        return Artifact("scores", table="table.md")
 
 
 class Toy:

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, ClassVar, Protocol, runtime_checkable
 
+from emberge.contracts.details import Figure
 from emberge.contracts.medium import Media, MediaFacts, MediaKind
 from emberge.contracts.similarity import COSINE, EmbeddingKind, Similarity
 from emberge.wording import join_some
@@ -50,8 +51,8 @@ class AuxiliaryMetrics:
         """Return problems with their remedies; equal problems are shown once."""
         return ()
 
-    def figures(self, points: Sequence[tuple[int, Mapping[str, float]]]) -> list[dict[str, Any]]:
-        """Return figures of the values over steps, in the form of an artifact's `figures`."""
+    def figures(self, points: Sequence[tuple[int, Mapping[str, float]]]) -> Sequence[Figure]:
+        """Return figures of the values over steps, which the training's artifact gets."""
         return []
 
 

@@ -124,11 +124,6 @@ class DataOrigin:
     scored_by: tuple[str, ...] = ()
     """Models that gave the scores of the set."""
 
-    def plain(self) -> dict[str, Any]:
-        """Return the stated facts as values of JSON."""
-        facts = ((name, list(v) if isinstance(v, tuple) else v) for name, v in vars(self).items())
-        return {name: value for name, value in facts if value is not None and value != []}
-
     def updated(self, other: DataOrigin) -> DataOrigin:
         """Return the origin with the facts that `other` states in place of its own."""
         return replace(self, **{n: v for n, v in vars(other).items() if v not in (None, ())})

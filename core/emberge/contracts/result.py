@@ -2,12 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
-from typing import Any, Self, get_args
+from typing import Any, Self
 
+from emberge.contracts.details import (
+    AdapterFacts,
+    BaseFacts,
+    DataDetails,
+    Details,
+    Figure,
+    MergeDetails,
+    ModelOrigin,
+    TrainingDetails,
+    TrainingWork,
+    from_json,
+    to_json,
+)
 from emberge.contracts.reference import ArtifactKind, ModelRef
+
+_DETAILS: Mapping[str, Any] = {
+    **{one.__name__: one for one in (TrainingDetails, MergeDetails, DataDetails)},
+    "": dict[str, Any],  # details of the step's own
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -15,46 +33,55 @@ class Artifact:
     """The record of a step's result, written as `artifact.json` into its folder by the runner.
 
     `size` is the number of training examples behind a model (for `weights: size`). `parents` names the models
-    that the result was made from. `details` is free JSON that reports and cards read. Paths are relative.
-
-    Two keys of `details` mean something to the runner. `unmet` lists requirements that are not met: the
-    result is published, and then the run ends with `RequirementError`. `table` names a Markdown file of the
-    result that is shown at the end.
-
-    Four keys mean something to reports. `changes` describes each dataset that a step changed: the number of
-    `rows` before the step, the numbers of rows `kept`, `dropped` and `changed`, and `notes`, which are
-    reasons with the number of rows for each. `sentences` are shown below these counts. `weights_by_layer`
-    contains numbers by layer and label, such as each model's weight in a merge. `figures` lists figures to
-    show. Each has a `title`, a `caption`, and a `heat_map`, a `table` (`title`, `head`, `rows`) or both. A
-    heat map has `rows` and `columns`, lists of names, and `values`, a list of numbers for each row, in which
-    null is an empty cell. If any number is below 0, numbers below and above 0 get different colours.
+    that the result was made from. Paths are relative. `details` are JSON of the step's own, which cards and
+    reports show, or one of the classes that other steps read; `artifact.json` names the class.
     """
 
     kind: ArtifactKind
     size: int | None = None
     parents: tuple[str, ...] = ()
-    details: Mapping[str, Any] = field(default_factory=dict)
+    details: Details | Mapping[str, Any] = field(default_factory=dict)
     warnings: tuple[str, ...] = ()
+    origin: ModelOrigin = "trained"
+    """Way in which a model was made."""
+    made_by: str = ""
+    """Phrase for a change without training, such as "cutting layers from"."""
+    base: BaseFacts | None = None
+    """Model that a training or a change started from, or that is the base of a merge."""
+    adapter: AdapterFacts | None = None
+    trainings: Mapping[str, TrainingWork] = field(default_factory=dict)
+    """Trainings behind a merge or a choice, by the step's id; empty if one is unknown."""
+    figures: tuple[Figure, ...] = ()
+    """Figures that reports show."""
+    table: str = ""
+    """Markdown file of the result that is shown at the end of a run."""
+    unmet: tuple[str, ...] = ()
+    """Requirements that are not met: the result is published, then the run ends with `RequirementError`."""
+
+    def to_record(self) -> dict[str, Any]:
+        """Return the step's part of artifact.json; `details_type` names the class of typed details."""
+        record = to_json(replace(self, details={}))
+        record = {"kind": self.kind, "size": None, "parents": [], "warnings": [], **record}
+        if isinstance(self.details, Mapping):
+            return {**record, "details": self.details}
+        typed = {"details_type": type(self.details).__name__, "details": to_json(self.details)}
+        return record | typed
 
     @classmethod
     def of(cls, record: Any) -> Self:
         """Return the artifact described by the content of an artifact.json, ignoring unknown keys.
 
         Raises:
-            ValueError: if a field has a wrong type, or the artifact has no kind.
+            ValueError: if a field is missing or of another type, in the artifact or in its typed details.
         """
-        if not isinstance(record, dict) or record.get("kind") not in get_args(ArtifactKind):
-            raise ValueError("it is of no kind")
-        size, details = record.get("size"), record.get("details", {})
-        if not (size is None or (type(size) is int and size >= 0)):
-            raise ValueError("its size is no number of examples")
-        if not isinstance(details, dict):
-            raise ValueError("its details are no object")
-        lists = [record.get(name, []) for name in ("parents", "warnings")]
-        for texts in lists:
-            if not isinstance(texts, list) or not all(isinstance(text, str) for text in texts):
-                raise ValueError("its parents or its warnings are no list of texts")
-        return cls(record["kind"], size, tuple(lists[0]), details, tuple(lists[1]))
+        record = from_json(dict[str, Any], record, "record")
+        known = {one.name: record[one.name] for one in fields(cls) if one.name in record}
+        details = known.pop("details", {})
+        named = record.get("details_type", "")
+        if named not in _DETAILS:
+            raise ValueError(f"details_type: there is no '{named}'")
+        typed = from_json(_DETAILS[named], details, "details")
+        return replace(from_json(cls, known), details=typed)
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,22 +99,39 @@ class Model:
     adapter: Path | None = None
 
     @property
-    def details(self) -> Mapping[str, Any]:
-        """The details of the artifact of the step that made the model; empty for a model from outside."""
-        return self.artifact.details if self.artifact is not None else {}
-
-    @property
     def size(self) -> int | None:
         """Number of training examples behind the model; None if unknown."""
         return self.artifact.size if self.artifact is not None else None
 
-    def as_base(self, reference: ModelRef) -> dict[str, str]:
-        """Return the details of an artifact that was made from this one model, named by `reference`.
+    def as_base(self, reference: ModelRef) -> BaseFacts:
+        """Return the model, which the recipe names by `reference`, as the base of another."""
+        return BaseFacts(self.name, reference.text, self.fingerprint)
 
-        Cards, lineage and forgetting read them: `base`, `base_reference` and `base_fingerprint`.
-        """
-        return {
-            "base": self.name,
-            "base_reference": reference.text,
-            "base_fingerprint": self.fingerprint,
-        }
+    def describe_change(
+        self, reference: ModelRef, made_by: str, details: Mapping[str, Any]
+    ) -> Artifact:
+        """Return the artifact of a model that a step made from this one, without training."""
+        return Artifact(
+            *("model", self.size, (reference.text,), details),
+            origin="changed",
+            made_by=made_by,
+            base=self.as_base(reference),
+        )
+
+
+def join_trainings(models: Iterable[tuple[str, Artifact | None]]) -> dict[str, TrainingWork]:
+    """Return the trainings behind models, given as (step's id, artifact), by the id of the step that trained.
+
+    The result is empty if the trainings of one model are unknown. Not included are trainings that a model
+    itself started from.
+    """
+    trainings: dict[str, TrainingWork] = {}
+    for step, artifact in models:
+        details = artifact.details if artifact is not None else None
+        if isinstance(details, TrainingDetails):
+            trainings[step] = details
+        elif artifact is not None and artifact.trainings:
+            trainings |= artifact.trainings
+        else:
+            return {}
+    return trainings

@@ -142,11 +142,10 @@ def _format_seconds(seconds: float) -> str:
 
 def read_result_table(folder: Path, artifact: Artifact) -> str:
     """Return the table that a result's artifact names; "" if the result's folder has none."""
-    named = artifact.details.get("table")
-    if not isinstance(named, str) or not named:
+    if not artifact.table:
         return ""
     try:
-        path = require_inside(folder / named, folder)
+        path = require_inside(folder / artifact.table, folder)
         return read_regular(path, limit=JSON_LIMIT).decode("utf-8", errors="replace").strip()
     except (OSError, UnsoundFileError):
         return ""

@@ -47,15 +47,15 @@ def build_artifact_record(
     """
     facts = dict(provenance)
     component = facts.pop("kind")
-    record = {
-        **dataclasses.asdict(artifact),
-        **facts,
-        "component": component,
-        "seconds": round(seconds, 3),
-        "inputs": [_build_input_entry(input_) for input_ in inputs],
-        "files": {name: content.plain() for name, content in files.items()},
-    }
     try:
+        record = {
+            **artifact.to_record(),
+            **facts,
+            "component": component,
+            "seconds": round(seconds, 3),
+            "inputs": [_build_input_entry(input_) for input_ in inputs],
+            "files": {name: content.plain() for name, content in files.items()},
+        }
         json.dumps(record)
     except (TypeError, ValueError) as error:
         raise PluginError(

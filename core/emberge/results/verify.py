@@ -6,11 +6,12 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from emberge.contracts import MergeDetails
 from emberge.errors import CheckpointError, EmbergeError
 from emberge.files import read_json
 from emberge.hashes import HashCache
 from emberge.model_folder import list_hashed_files
-from emberge.results.artifact_file import ARTIFACT
+from emberge.results.artifact_file import ARTIFACT, read_artifact
 from emberge.tensor_files import FileContent
 from emberge.wording import count_noun, join_some
 
@@ -99,8 +100,9 @@ def verify_result(folder: Path) -> list[str]:
 def _describe_result(folder: Path, record: Mapping[str, Any]) -> Iterator[str]:
     yield f"{folder}: {record['kind']} of step '{record['step']}' ({record['component']})"
     yield f"{count_noun(len(record['files']), 'file')} as published"
-    chain = record["details"].get("strategy")
-    if isinstance(chain, list):
-        names = [next(iter(link)) if isinstance(link, Mapping) else link for link in chain]
+    artifact = read_artifact(folder)
+    if artifact is not None and isinstance(artifact.details, MergeDetails):
+        chain = artifact.details.strategy
+        names = [link if isinstance(link, str) else next(iter(link)) for link in chain]
         version = record["versions"].get("emberge")
         yield f"{' → '.join(names)}, seed {record['seed']}, emberge {version}"

@@ -15,6 +15,7 @@ from emberge.contracts import (
     Count,
     Dataset,
     EmbeddingKind,
+    Figure,
     Negatives,
     NonNegative,
     NumberRange,
@@ -189,8 +190,8 @@ class FitResult:
     `seconds` and `cpu_seconds` are summed over interruptions, without work that was lost; `cpu_seconds` are
     those of all threads of the first rank's process. `checkpoints` are the paths of kept models inside the
     result. `scores` are pairs (step, score) of the models that were scored during the training, and
-    `result_step` is the step whose model is the result. `figures` are the model's own numbers in the form of
-    an artifact, such as the load of its experts over the steps.
+    `result_step` is the step whose model is the result. `figures` show the model's own numbers, such as the
+    load of its experts over the steps.
     """
 
     examples: int
@@ -205,7 +206,7 @@ class FitResult:
     step_losses: tuple[tuple[str, float], ...] = field(default=(), repr=False)
     """(dataset, training loss) of every optimizer step, including steps before an interruption."""
     cpu_seconds: float = 0.0
-    figures: tuple[dict[str, Any], ...] = field(default=(), repr=False)
+    figures: tuple[Figure, ...] = field(default=(), repr=False)
 
 
 @dataclass(frozen=True)

@@ -130,7 +130,9 @@ class Compose(Step):
             kind="model",
             size=models["text"].size,
             parents=tuple(dict.fromkeys(self.names.values())),
-            details={"made_by": "composing", "composed": details},
+            details={"composed": details},
+            origin="changed",
+            made_by="composing",
             warnings=() if self._has_steps else plan.warnings,
         )
 

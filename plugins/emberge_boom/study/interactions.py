@@ -20,6 +20,7 @@ from emberge import (
     StepRef,
     Workspace,
 )
+from emberge.contracts import UsedRows, from_json
 from emberge.data import load_catalogue
 from emberge.training import find_embedding_problems, find_loss_problems
 
@@ -137,8 +138,8 @@ class Interactions(StudyOptions, Step):
                     name: {"task": study.tasks[name], "rows": study.rows, "of": study.sizes[name]}
                     for name in study.names
                 },
-                "figures": build_study_figures(study),
             },
+            figures=build_study_figures(study),
         )
 
 
@@ -149,17 +150,18 @@ def gather_study(runs: Sequence[Artifact]) -> Study:
         DataError: if losses cannot be compared.
     """
     losses: dict[tuple[str, ...], float] = {}
-    facts: dict[str, Mapping[str, object]] = {}
+    facts: dict[str, UsedRows] = {}
     for artifact in runs:
-        datasets = artifact.details["datasets"]
+        assert isinstance(artifact.details, Mapping)
+        datasets = from_json(dict[str, UsedRows], artifact.details["datasets"])
         facts |= datasets
         losses[tuple(sorted(datasets))] = artifact.details["mean_loss"]
     names = tuple(sorted(facts))
     return Study(
         names=names,
-        tasks={name: str(facts[name]["task"]) for name in names},
-        sizes={name: int(str(facts[name]["of"])) for name in names},
-        rows=min(int(str(facts[name]["rows"])) for name in names),
+        tasks={name: facts[name].task for name in names},
+        sizes={name: facts[name].of for name in names},
+        rows=min(facts[name].rows for name in names),
         singles={name: losses[name,] for name in names},
         joint={(a, b): losses[a, b] for a, b in combinations(names, 2)},
     )

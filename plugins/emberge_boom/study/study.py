@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from emberge import DataError
+from emberge.contracts import Figure, FigureTable, HeatMap
 
 if TYPE_CHECKING:
     import numpy as np
@@ -176,32 +177,32 @@ def read_study(location: Path) -> Study:
         raise DataError(f"{path.name} is no study of interactions: {error!r}") from None
 
 
-def build_study_figures(study: Study) -> list[dict[str, Any]]:
-    """Return a heat map, with datasets in the order of the tree, and a table, as values for a report."""
+def build_study_figures(study: Study) -> tuple[Figure, ...]:
+    """Return a heat map, with datasets in the order of the tree, and a table, as figures of a report."""
     from scipy.cluster import hierarchy
 
     order = [int(leaf) for leaf in hierarchy.leaves_list(study.tree)]
-    return [
-        {
-            "title": "How training together changes the loss",
-            "heat_map": _make_heat_map(study, [study.names[leaf] for leaf in order]),
-            "caption": f"Each dataset alone and each pair, {study.rows:,} rows of each. Numbers are "
+    return (
+        Figure(
+            title="How training together changes the loss",
+            heat_map=_make_heat_map(study, [study.names[leaf] for leaf in order]),
+            caption=f"Each dataset alone and each pair, {study.rows:,} rows of each. Numbers are "
             "LC \N{MINUS SIGN} LA, the mean loss together minus the mean of both alone: below 0 (blue) "
             "training together helps, above 0 (orange) it harms. A joint training takes the steps of both, "
             "which by itself can lower losses. These are losses of training, one seed, and no scores.",
-            "table": _make_pair_table(study),
-        },
-        {
-            "title": "Clusters",
-            "caption": "A cut of the tree at a distance leaves the clusters that unite below it. They are "
+            table=_make_pair_table(study),
+        ),
+        Figure(
+            title="Clusters",
+            caption="A cut of the tree at a distance leaves the clusters that unite below it. They are "
             "numbered by their rows, most first; the sampler cluster takes a threshold and a number.",
-            "table": {
-                "title": "Every way to cut the tree",
-                "head": ["Threshold from", "Clusters", "Which"],
-                "rows": _make_cut_rows(study),
-            },
-        },
-    ]
+            table=FigureTable(
+                title="Every way to cut the tree",
+                head=["Threshold from", "Clusters", "Which"],
+                rows=_make_cut_rows(study),
+            ),
+        ),
+    )
 
 
 def _make_cut_rows(study: Study) -> list[list[str]]:
@@ -212,13 +213,13 @@ def _make_cut_rows(study: Study) -> list[list[str]]:
     ]
 
 
-def _make_heat_map(study: Study, names: list[str]) -> dict[str, Any]:
+def _make_heat_map(study: Study, names: list[str]) -> HeatMap:
     deltas = {frozenset(i.pair): i.delta for i in study.interactions}
     values = [[deltas.get(frozenset({row, column})) for column in names] for row in names]
-    return {"rows": names, "columns": names, "values": values}
+    return HeatMap(rows=names, columns=names, values=values)
 
 
-def _make_pair_table(study: Study) -> dict[str, Any]:
+def _make_pair_table(study: Study) -> FigureTable:
     rows = [
         [
             " + ".join(interaction.pair),
@@ -230,8 +231,8 @@ def _make_pair_table(study: Study) -> dict[str, Any]:
         for interaction in study.conflicts
     ]
     rows += [[f"{name} alone", "–", f"{study.singles[name]:.4f}", "–", "–"] for name in study.names]
-    return {
-        "title": "All pairs, most harm first, and each dataset alone",
-        "head": ["Pair", "Loss together", "Loss apart", "Difference", "Distance"],
-        "rows": rows,
-    }
+    return FigureTable(
+        title="All pairs, most harm first, and each dataset alone",
+        head=["Pair", "Loss together", "Loss apart", "Difference", "Distance"],
+        rows=rows,
+    )

@@ -18,7 +18,7 @@ from emberge import (
     Step,
     Workspace,
 )
-from emberge.contracts import DataOrigin
+from emberge.contracts import DataOrigin, to_json
 
 from emberge_data.evaluation.eval_data import EvalSet, RetrievalData
 
@@ -69,7 +69,7 @@ class BeirPairs(Step):
         entry: dict[str, Any] = {"name": name, "file": "pairs.jsonl", "task": "retrieval"}
         entry |= {
             "rows": len(rows),
-            **({"source": facts} if (facts := self.source.plain()) else {}),
+            **({"source": facts} if (facts := to_json(self.source)) else {}),
         }
         write_entries(workspace.folder, {"train": [entry]})
         return Artifact(kind="data", size=len(rows))

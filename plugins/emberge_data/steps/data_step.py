@@ -21,7 +21,7 @@ from emberge import (
 )
 from emberge.data import check_datasets, load_step_datasets
 
-from emberge_data.steps.outcome import Outcome, SetChanges, write_changes
+from emberge_data.steps.outcome import TABLE_FILE, Outcome, SetChanges, write_changes
 
 if TYPE_CHECKING:
     from emberge.contracts import Split as Half
@@ -111,7 +111,7 @@ class DataStep(Step):
             if not change.kept:
                 workspace.warn(f"{change.name}: none of its {change.rows:,} rows is left")
         details = write_changes(workspace.folder, self.title, changes, notes)
-        return Artifact(kind="data", size=kept_rows, details=details)
+        return Artifact(kind="data", size=kept_rows, details=details, table=TABLE_FILE)
 
     @property
     def expected_parts(self) -> tuple[Half, ...]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 from emberge import (
@@ -20,12 +20,12 @@ from emberge import (
     WholeNumber,
     Workspace,
 )
-from emberge.contracts import DataOrigin, Expected, Split
+from emberge.contracts import DataOrigin, Expected, Split, to_json
 from emberge.wording import count_noun, join_some
 
 from emberge_data.documents.cutting import TextPassage, cut_document
 from emberge_data.documents.document_files import read_documents
-from emberge_data.steps.outcome import Outcome, SetChanges, write_changes
+from emberge_data.steps.outcome import TABLE_FILE, Outcome, SetChanges, write_changes
 from emberge_data.steps.structure_queries import STRUCTURE_KINDS, StructureKind
 
 if TYPE_CHECKING:
@@ -182,14 +182,17 @@ class GenerateQueries(Step):
         write_entries(folder, entries)
         details = write_changes(folder, "Generated queries", changes)
         return Artifact(
-            kind="data", size=changes[0].kept, details={**details, "passages": passage_count}
+            kind="data",
+            size=changes[0].kept,
+            details=replace(details, passages=passage_count),
+            table=TABLE_FILE,
         )
 
     def _describe_part(self, name: str, part: DataPart, row_count: int) -> dict[str, Any]:
         """Return a part's entry of the catalogue, with the origin of its documents."""
         entry: dict[str, Any] = {"name": name, "file": f"{part}.jsonl", "rows": row_count}
         entry |= {"task": "retrieval", "symmetric": False}
-        entry |= {"source": facts} if (facts := self.source.plain()) else {}
+        entry |= {"source": facts} if (facts := to_json(self.source)) else {}
         return entry if part == "train" else {**entry, "documents": DOCUMENTS_FILE}
 
 

@@ -5,11 +5,12 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from emberge import Example
+from emberge.contracts import DataDetails, RowCounts
 from emberge.wording import format_table, shorten, to_markdown
 
 if TYPE_CHECKING:
@@ -70,16 +71,21 @@ class SetChanges:
             if outcome.after is not None:
                 yield outcome.after
 
+    @property
+    def counts(self) -> RowCounts:
+        """Numbers of rows, and the most frequent notes."""
+        return RowCounts(
+            rows=self.rows,
+            kept=self.kept,
+            dropped=self.dropped,
+            changed=self.changed,
+            notes=dict(self.notes.most_common(SHOWN_ROWS)),
+        )
+
     def plain(self) -> dict[str, Any]:
         """Return counts, notes and examples as JSON values; rows count from 1."""
-        return {
-            "rows": self.rows,
-            "kept": self.kept,
-            "dropped": self.dropped,
-            "changed": self.changed,
-            "notes": dict(self.notes.most_common(SHOWN_ROWS)),
-            "examples": [_show_outcome(outcome) for outcome in self.examples],
-        }
+        examples = [_show_outcome(outcome) for outcome in self.examples]
+        return {**asdict(self.counts), "examples": examples}
 
 
 def _show_outcome(outcome: Outcome) -> dict[str, Any]:
@@ -111,23 +117,21 @@ def _show_texts(texts: Sequence[str], scores: Sequence[float] | None) -> list[st
 
 def write_changes(
     folder: Path, title: str, sets: Sequence[SetChanges], notes: Sequence[str] = ()
-) -> dict[str, Any]:
-    """Write the counts of all sets as a table, and with examples as JSON; return the details of an artifact.
+) -> DataDetails:
+    """Write the counts of all sets as a table, and with examples as JSON; return them as details.
 
     `notes` are sentences below the table.
     """
     from emberge.files import write_text
 
+    counts = {changes.name: changes.counts for changes in sets}
     plain = {changes.name: changes.plain() for changes in sets}
     write_text(folder / CHANGES_FILE, json.dumps(plain, indent=1, ensure_ascii=False))
     lines = [draw_changes(title, sets), *notes]
     if any(changes.changed or changes.dropped for changes in sets):
         lines.append(f"Examples of dropped and changed rows are in `{CHANGES_FILE}`.")
     write_text(folder / TABLE_FILE, "\n\n".join(lines) + "\n")
-    for counts in plain.values():
-        del counts["examples"]
-    details: dict[str, Any] = {"table": TABLE_FILE, "changes": plain, "examples": CHANGES_FILE}
-    return details | ({"sentences": list(notes)} if notes else {})
+    return DataDetails(changes=counts, sentences=list(notes), examples=CHANGES_FILE)
 
 
 def draw_changes(title: str, sets: Iterable[SetChanges]) -> str:

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from emberge import Artifact, Count, ModelRef, Preflight, Problem, Step, Workspace
+from emberge.contracts import BaseFacts
 from emberge.merging import MergeInput, MergeRequest, plan_merge
 
 from emberge_merge.adapters.adapter_checks import find_adapter_problems
@@ -74,7 +75,10 @@ class ExtractLora(Step):
             kind="model",
             size=model.size,
             parents=(self.model.text,),
-            details=describe_adapter(report, self.base.text, workspace),
+            origin="changed",
+            made_by="extracting the changes of",
+            base=BaseFacts(self.base.text),
+            adapter=describe_adapter(report, workspace),
         )
 
     @staticmethod

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 from emberge import (
     Artifact,
@@ -149,7 +149,13 @@ class Merge(Step):
         for warning in (*report.plan.warnings, *report.warnings):
             if warning not in known_warnings:
                 workspace.warn(warning)
-        return build_artifact(members, request, report, self._list_details(), known_warnings)
+        return build_artifact(
+            *(members, request, report),
+            base=self.base,
+            keep=self.keep,
+            rules=self.rules,
+            known_warnings=known_warnings,
+        )
 
     def _build_request(
         self,
@@ -195,19 +201,6 @@ class Merge(Step):
     def _list_strategies(self) -> list[tuple[Stage, ...]]:
         """Return the strategies of the merge and of its rules."""
         return [self.strategy, *(rule.strategy for rule in self.rules)]
-
-    def _list_details(self) -> dict[str, Any]:
-        """Return the options that the artifact keeps in addition to models and strategy."""
-        details: dict[str, Any] = {}
-        if self.base is not None:
-            details["base"] = self.base.text
-        if self.keep:
-            details["keep"] = self.keep
-        if self.rules:
-            details["rules"] = {
-                rule.filter: [link.plain() for link in rule.strategy] for rule in self.rules
-            }
-        return details
 
     def _list_references(self) -> Iterator[ModelRef]:
         """Yield the reference of every model from which the merge reads weights, tokenizer or configs."""

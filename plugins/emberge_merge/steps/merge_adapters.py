@@ -5,14 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 from emberge import (
     Artifact,
     CheckpointError,
     Count,
     FileRef,
-    Model,
     ModelRef,
     Preflight,
     Problem,
@@ -20,13 +18,18 @@ from emberge import (
     Step,
     Workspace,
 )
-from emberge.contracts import find_nested_stages
+from emberge.contracts import BaseFacts, MergeDetails, find_nested_stages
 from emberge.merging import MergeInput, MergeRequest, plan_merge
 
 from emberge_merge.adapters.adapter_checks import find_adapter_problems
 from emberge_merge.adapters.low_rank import Combination, Truncation
 from emberge_merge.methods.weighted_sums import Linear, TaskArithmetic
-from emberge_merge.steps.artifacts import add_sizes, compute_cost_details, describe_adapter
+from emberge_merge.steps.artifacts import (
+    add_sizes,
+    compute_training_cost,
+    describe_adapter,
+    find_trainings,
+)
 from emberge_merge.steps.merge_options import (
     Find,
     ModelEntry,
@@ -126,8 +129,22 @@ class MergeAdapters(Step):
             e.model.text: report.weights[model.name]
             for (e, _), model in zip(members, request.inputs, strict=True)
         }
-        details = {"weights": weights, **describe_adapter(report, self.adapts().main, workspace)}
-        return self._build_artifact(members, details)
+        trainings = find_trainings(members)
+        return Artifact(
+            kind="model",
+            size=add_sizes(model for _, model in members),
+            parents=tuple(dict.fromkeys(entry.model.text for entry, _ in members)),
+            details=MergeDetails(
+                strategy=[link.plain() for link in self.strategy],
+                weights=weights,
+                weights_by_layer=report.findings,
+                training_cost=compute_training_cost(trainings),
+            ),
+            origin="merged",
+            base=BaseFacts(self.adapts().main),
+            adapter=describe_adapter(report, workspace),
+            trainings=trainings,
+        )
 
     def _find_base(self, find: Find) -> MergeInput:
         """Return the base of the result: the option `base`, or the base of the first model's adapter."""
@@ -161,20 +178,6 @@ class MergeAdapters(Step):
             statistics=locate_statistics([self.strategy], data) if data is not None else {},
             template=base.folder if self.base is not None else None,
             as_adapter=True,
-        )
-
-    def _build_artifact(
-        self, found: Sequence[tuple[ModelEntry, Model]], details: Mapping[str, Any]
-    ) -> Artifact:
-        return Artifact(
-            kind="model",
-            size=add_sizes(model for _, model in found),
-            parents=tuple(dict.fromkeys(e.model.text for e, _ in found)),
-            details={
-                "strategy": [link.plain() for link in self.strategy],
-                **details,
-                **compute_cost_details([(entry.model, model) for entry, model in found]),
-            },
         )
 
 

@@ -120,8 +120,6 @@ class TrimVocabulary(Step):
         cut_tokenizer = read_tokenizer(workspace.folder)
         require_equal_tokens(tokenizer, cut_tokenizer, trimmed.cut.new_ids, sample)
         details: dict[str, Any] = {
-            "made_by": "trimming the vocabulary of",
-            **model.as_base(self.model),
             "vocabulary": {"before": table.shape[0], "after": len(rows)},
             "megabytes": trimmed.megabytes,
             "unknown_share": unknown,
@@ -131,7 +129,7 @@ class TrimVocabulary(Step):
         if held_out:
             share = count_covered(tokenizer, held_out, prompts, rows) / len(held_out)
             details["held_out"] = {"texts": len(held_out), "covered": share}
-        return Artifact(kind="model", size=model.size, parents=(self.model.text,), details=details)
+        return model.describe_change(self.model, "trimming the vocabulary of", details)
 
 
 def _read_texts(workspace: Workspace, entries: Sequence[DataEntry]) -> DistinctTexts:

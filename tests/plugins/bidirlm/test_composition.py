@@ -225,8 +225,8 @@ def test_a_composed_folder_has_no_file_of_a_text_models_own_processor(place: Pat
     towers = {kind: Specialist(kind, Checkpoint(place / kind)).tower for kind in BOTH}
     weights = load_file(bench.folder / "model.safetensors")
     assert artifact.parents == tuple(one.text for one in refs.values())
+    assert artifact.made_by == "composing"
     assert artifact.details == {
-        "made_by": "composing",
         "composed": {
             "class": "Qwen3OmniMoeThinkerModel",
             "rope_theta": 1e6,

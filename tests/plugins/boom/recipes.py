@@ -58,5 +58,5 @@ def artifact(folder: Path) -> Artifact:
     return found
 
 
-def details(folder: Path) -> Mapping[str, Any]:
+def details(folder: Path) -> Any:
     return artifact(folder).details

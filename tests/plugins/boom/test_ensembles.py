@@ -8,7 +8,7 @@ import pytest
 from emberge import Plugins, load_plugins
 from safetensors.torch import load_file
 
-from tests.plugins.boom.recipes import details, run, write_data
+from tests.plugins.boom.recipes import artifact, details, run, write_data
 from tests.support.tolerance import assert_combined
 
 
@@ -44,10 +44,10 @@ def test_a_bag_more_trains_that_member_alone(place: Path, plugins: Plugins) -> N
         assert second[name].resolve() == known[name]
         assert times_of(known[name]) == written[name]
     assert second["boom"].resolve() != known["boom"]
-    weights = details(second["boom"])["weights"]
+    weights = details(second["boom"]).weights
     assert list(weights) == [f"$members.ratio={ratio}" for ratio in (0.5, 1.0, 0.8)]
     assert list(weights.values()) == pytest.approx([42 / 193, 84 / 193, 67 / 193])
-    assert details(second["boom"])["training_cost"]["times"] == pytest.approx(193 / 84)
+    assert details(second["boom"]).training_cost.times == pytest.approx(193 / 84)
 
 
 def times_of(folder: Path) -> dict[Path, int]:
@@ -85,9 +85,9 @@ def test_nested_increments_are_the_joint_merge_where_that_is_linear(
 ) -> None:
     made = run(place, INCREMENTS.replace("STRATEGY", strategy), plugins)
     sizes = [60, 24 + 24, 24 + 10 + 30]
-    weights = details(made["joint"])["weights"]
+    weights = details(made["joint"]).weights
     assert list(weights.values()) == pytest.approx([size / sum(sizes) for size in sizes])
-    nested = details(made["nested"])["weights"]
+    nested = details(made["nested"]).weights
     assert nested == pytest.approx({"$updated": 108 / 172, "$third": 64 / 172})  # S / (S + n)
     one, other = (load_file(made[n] / "model.safetensors") for n in ("nested", "joint"))
     members = [load_file(made[n] / "model.safetensors") for n in ("old", "second", "third")]
@@ -103,5 +103,5 @@ def test_nested_increments_are_the_joint_merge_where_that_is_linear(
         assert off > 1e-5  # the mean of directions is another one than the mean of means
     # Either way the artifact tells of all three trainings and their sizes, to merge them anew.
     for name in ("nested", "joint"):
-        assert set(details(made[name])["trained"]) == {"old", "second", "third"}
-        assert details(made[name])["training_cost"]["times"] == pytest.approx(172 / 114, abs=1e-6)
+        assert set(artifact(made[name]).trainings) == {"old", "second", "third"}
+        assert details(made[name]).training_cost.times == pytest.approx(172 / 114, abs=1e-6)

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 from emberge import Plugins, load_plugins
+from emberge.contracts import TrainingCost
 
 from tests.plugins.boom.recipes import artifact, details, run, write_data
 
@@ -47,17 +48,17 @@ def made(place: Path, plugins: Plugins) -> Mapping[str, Path]:
 
 @pytest.mark.slow
 def test_a_run_tells_rows_and_time(made: Mapping[str, Path]) -> None:
-    cost = details(made["boom"])["training_cost"]
-    assert cost["times"] == 3.0
-    assert (cost["rows"], cost["of"]) == (420, 140)
-    assert cost["members"] == {f"members.ratio={r}": r for r in (0.2, 0.4, 0.6, 0.8, 1.0)}
-    assert cost["examples"] == 5 * 2 * 4, "five trainings of two steps of four rows"
-    assert cost["seconds"] > 0
-    assert cost["cpu_seconds"] > 0
+    assert details(made["boom"]).training_cost == TrainingCost(3.0, 420, 140)
+    trainings = artifact(made["boom"]).trainings
+    assert list(trainings) == [f"members.ratio={r}" for r in (0.2, 0.4, 0.6, 0.8, 1.0)]
+    for training in trainings.values():
+        assert training.examples == 2 * 4, "two steps of four rows"
+        assert training.seconds > 0
+        assert training.cpu_seconds > 0
     assert artifact(made["boom"]).size == 420
 
 
 def test_bags_weigh_by_their_sizes(made: Mapping[str, Path]) -> None:
-    weights = details(made["boom"])["weights"]  # methods' N weights of the five bags
+    weights = details(made["boom"]).weights  # methods' N weights of the five bags
     expected = [0.066667, 0.133333, 0.2, 0.266667, 0.333333]
     assert list(weights.values()) == pytest.approx(expected, abs=1e-6)

@@ -220,10 +220,13 @@ def test_a_recipe_measures_specialists_and_fuses(
         told = statistics.of(layer, "")
         assert [float(told["ir"]), float(told["sts"])] == near(norms, longest)
     assert set(statistics.models) == {"ir", "sts"}
-    told = json.loads((results["norms"] / "artifact.json").read_text())["details"]
+    told = json.loads((results["norms"] / "artifact.json").read_text())
     (figure,) = told["figures"]
     drawn = figure["heat_map"]
-    assert (drawn["rows"], drawn["columns"]) == (list(told["delta_norms"]), ["ir", "sts"])
+    assert (drawn["rows"], drawn["columns"]) == (
+        list(told["details"]["delta_norms"]),
+        ["ir", "sts"],
+    )
     for layer, row in zip(drawn["rows"], drawn["values"], strict=True):
         assert row == near(expected[layer], longest)
     assert statistics.base

@@ -46,7 +46,7 @@ def test_scores_json_has_scores_intervals_means_and_units(given: Given, tmp_path
             assert low < {**result["values"][model], **result["means"][model]}[name] < high
     assert result["pooled"] is None
     assert (artifact.kind, artifact.parents) == ("scores", ("hash-base", "hash-merged"))
-    assert artifact.details["table"] == "scores.md"
+    assert artifact.table == "scores.md"
     own = json.loads((workspace.folder / "results/merged/code.json").read_text())
     assert own == {"mteb": "code"}
     assert workspace.metrics["score/code/base"] == result["values"]["base"]["code"]

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 from emberge import Artifact, Model, ModelRef, RecipeError, TaskInfo
+from emberge.contracts import BaseFacts
 from emberge_evaluate import Comparison, Scores, read_scores
 from emberge_evaluate.evaluate_step import Evaluate
 from emberge_evaluate.requirements import Requirement
@@ -55,7 +56,7 @@ def test_the_base_is_the_model_that_others_were_trained_from(given: Given, tmp_p
 
     def find_bases(merged: str, other: str = "") -> set[str]:
         for name, base in (("merged", merged), ("other", other)):
-            trained = Artifact("model", details={"base_fingerprint": base})
+            trained = Artifact("model", base=BaseFacts(fingerprint=base))
             workspace.many[f"${name}"] = [Model(name, tmp_path, f"hash-{name}", trained)]
         wanted = step("other", "merged", "base", evaluators=(given,))
         return {one.model for one in scores_of(wanted, workspace)[0].forgetting}

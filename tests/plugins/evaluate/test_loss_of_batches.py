@@ -86,9 +86,10 @@ def test_a_data_sets_loss_is_that_of_its_batches(
     assert chosen["model"] == min(expected, key=expected.__getitem__)
     # Embeddings of both are float32 and of length 1, over a temperature of 0.1.
     assert chosen["value"] == pytest.approx(expected[chosen["model"]], abs=1e-5)
-    (figure,) = artifact.details["figures"]
-    drawn = figure["heat_map"]
-    shown = {name: row[0] for name, row in zip(drawn["rows"], drawn["values"], strict=True)}
+    (figure,) = artifact.figures
+    drawn = figure.heat_map
+    assert drawn is not None
+    shown = {name: row[0] for name, row in zip(drawn.rows, drawn.values, strict=True)}
     assert shown == pytest.approx(expected, abs=6e-5), "four digits"
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
 
 import pytest
 from emberge import (
@@ -16,10 +15,9 @@ from emberge import (
     parse_recipe,
     run_recipe,
 )
-from emberge.results import read_artifact
 
 from tests.support import tiny
-from tests.support.result_folders import folders
+from tests.support.result_folders import folders, read_details
 from tests.support.training_data import texts
 
 # Ten rates would do the same; three are quicker, the last of which is far too high.
@@ -64,25 +62,17 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return root
 
 
-def details(made: Path) -> Any:
-    artifact = read_artifact(made)
-    assert artifact is not None
-    return artifact.details
-
-
 @pytest.mark.slow
 def test_the_training_of_the_least_loss_is_chosen(place: Path, plugins: Plugins) -> None:
     recipe = parse_recipe(RECIPE, plugins, path=place / "r.yaml")
     assert not check_recipe(recipe, plugins).errors
     results = folders(run_recipe(recipe, place / "out", plugins, machine=Machine(), quiet=True))
-    trials = {name: details(made) for name, made in results.items() if name.startswith("trial")}
-    assert [one["learning_rate"] for one in trials.values()] == [1e-6, 1e-3, 1.0]
-    least = min(trials.values(), key=lambda one: one["last_loss"])
-    assert least["learning_rate"] == 1e-3
-    chosen = details(results["search"])
-    assert chosen["learning_rate"] == 1e-3
-    (described,) = chosen["chosen"].values()
-    assert described["value"] == least["last_loss"]
+    trials = {n: read_details(made) for n, made in results.items() if n.startswith("trial")}
+    assert [one.learning_rate for one in trials.values()] == [1e-6, 1e-3, 1.0]
+    least = min(trials.values(), key=lambda one: one.last_loss)
+    assert least.learning_rate == 1e-3
+    (described,) = read_details(results["search"])["chosen"].values()
+    assert described["value"] == least.last_loss
 
 
 def faults(text: str, plugins: Plugins, place: Path) -> str:

@@ -56,7 +56,7 @@ def judged(folder: Path, given: Given, require: Requirement, base: str | None = 
     )
     artifact = step.run(bench)
     (verdict,) = json.loads((bench.folder / "scores.json").read_text())["requirements"]
-    assert artifact.details["unmet"] == ([] if verdict["met"] else [verdict["text"]])
+    assert artifact.unmet == (() if verdict["met"] else (verdict["text"],))
     word = "met" if verdict["met"] else "NOT MET"
     assert f"- {word}: {verdict['text']}\n" in (bench.folder / "scores.md").read_text()
     return verdict

@@ -11,8 +11,9 @@ from typing import Any
 
 import pytest
 from emberge import DataError, Model, load_plugins
+from emberge.contracts import TrainingCost
 from emberge_evaluate.kept_scores import score_tasks
-from emberge_evaluate.scores import ColumnKey, Comparison, Scores, Task, TrainingCost, Verdict
+from emberge_evaluate.scores import ColumnKey, Comparison, Scores, Task, Verdict
 from emberge_evaluate.scores_file import read_scores, write_scores
 
 PLAIN = Scores(
@@ -30,7 +31,7 @@ PLAIN = Scores(
     ),
     forgetting=(Comparison("base", "m.seed=1", "out", 0.02, 0.01, 0.03),),
     requirements=(Verdict("m not worse than base", True, "m", "base", "not_worse_than"),),
-    costs={"m.seed=1": TrainingCost(1.5, 30, 20), "m.seed=2": TrainingCost(0.5)},
+    costs={"m.seed=1": TrainingCost(1.5, 30, 20), "m.seed=2": TrainingCost(0.5, 10, 20)},
     columns={"m.seed=2": ColumnKey("m.seed=2", 256)},
 )
 POOLED = Scores(

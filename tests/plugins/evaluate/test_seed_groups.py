@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 from emberge import Artifact, Model, ModelRef, TaskInfo, TaskScore, Units
+from emberge.contracts import MergeDetails, TrainingCost
 from emberge_evaluate.columns import Arm, Column, find_arms
 from emberge_evaluate.comparison import Judge
 from emberge_evaluate.evaluate_step import Evaluate, EvaluatedModel
@@ -18,7 +19,7 @@ from emberge_evaluate.scores import ColumnKey
 from scipy.stats import t, ttest_ind, ttest_rel
 
 from tests.support.bench import Bench
-from tests.support.given_scores import ARM_TASKS, SEEDS, GivenByArm, bench_of_arms
+from tests.support.given_scores import ARM_TASKS, SEEDS, GivenByArm, bench_of_arms, trained
 
 RESAMPLES = 40_000
 TASK = TaskInfo("only", "retrieval", "ndcg_at_10")
@@ -92,9 +93,10 @@ def evaluate(workspace: Bench, **options: Any) -> tuple[dict[str, Any], str, Art
 
 
 def test_the_table_tells_arms_before_models(tmp_path: Path) -> None:
-    used = {"faq": {"task": "retrieval", "rows": 10, "of": 10}}
-    cost = {"training_cost": {"times": 1.8, "rows": 18, "of": 10}}
-    workspace = bench_of_arms(tmp_path, *SEEDS, "base", bls={"datasets": used}, boom=cost)
+    cost = TrainingCost(1.8, 18, 10)
+    merged = MergeDetails(strategy=["linear"], weights={}, training_cost=cost)
+    known = {"bls": {"details": trained(rows=10, of=10)}, "boom": {"details": merged}}
+    workspace = bench_of_arms(tmp_path, *SEEDS, "base", **known)
     result, text, artifact = evaluate(workspace)
     lines = text.splitlines()
     pooled = result["pooled"]
@@ -143,7 +145,7 @@ def test_a_claim_about_seeds_is_judged_once_of_the_arm(tmp_path: Path) -> None:
     (judged,) = result["requirements"]
     assert (judged["model"], judged["other"], judged["met"]) == ("boom", "bls", True)
     assert "better than bls (3 seeds) by more than 4 points on ood" in text
-    assert artifact.details["unmet"] == []
+    assert artifact.unmet == ()
 
 
 def test_a_recipe_may_name_the_arm(tmp_path: Path) -> None:

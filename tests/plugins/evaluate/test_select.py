@@ -32,13 +32,13 @@ from emberge import (
     parse_recipe,
     run_recipe,
 )
-from emberge.results import find_leftovers, read_artifact, remove_leftovers
+from emberge.results import find_leftovers, remove_leftovers
 from emberge_evaluate.model_ranking import rank_models
 from emberge_evaluate.select_step import Select
 from sentence_transformers import SentenceTransformer
 
 from tests.support.bench import Bench, model_at, write_pairs, write_retrieval
-from tests.support.result_folders import folders
+from tests.support.result_folders import folders, read_details
 from tests.support.training_data import write_training_sets
 
 asked: list[str] = []
@@ -167,12 +167,13 @@ def test_the_artifact_says_what_was_chosen_why_and_by_how_much(
     said = artifact.details["chosen_because"]
     assert all(word in said for word in ("sibling2", "sibling1", "3 models", "72.00", " 2.00 "))
     assert re.search(r"interval \+?2\.00 to \+?2\.00", said), "the same examples: no spread"
-    (figure,) = artifact.details["figures"]
-    assert figure["caption"] == said
-    assert figure["heat_map"]["rows"] == ["sibling2", "sibling1", "sibling3"]
-    assert figure["heat_map"]["columns"] == [task.name for task in TASKS]
-    assert figure["heat_map"]["values"][0] == pytest.approx([72, 46, 70])
-    json.dumps(artifact.details, allow_nan=False)
+    (figure,) = artifact.figures
+    assert figure.caption == said
+    assert figure.heat_map is not None
+    assert figure.heat_map.rows == ["sibling2", "sibling1", "sibling3"]
+    assert figure.heat_map.columns == [task.name for task in TASKS]
+    assert figure.heat_map.values[0] == pytest.approx([72, 46, 70])
+    json.dumps(artifact.to_record(), allow_nan=False)
 
 
 def test_of_equal_models_the_first_is_taken_and_both_are_named(
@@ -418,9 +419,7 @@ def test_checkpoints_are_chosen_by_task_and_fused(short: Finished) -> None:
     made = short.made
     sources: dict[str, list[str]] = {}
     for name in ("ir", "sts"):
-        artifact = read_artifact(made[name])
-        assert artifact is not None
-        picked = artifact.details["chosen"]
+        picked = read_details(made[name])["chosen"]
         sources[name] = [one["model"].removeprefix("joint/") for one in picked.values()]
         for folder, source in zip(picked, sources[name], strict=True):
             found = made[name] / folder / "model.safetensors"
@@ -429,9 +428,9 @@ def test_checkpoints_are_chosen_by_task_and_fused(short: Finished) -> None:
         card = (made[name] / "README.md").read_text()
         assert ("## How it was chosen" in card, "## How it was trained" in card) == (True, False)
     assert sources == {"ir": ["step-2", "step-1"], "sts": ["step-1", "step-3"]}
-    details = read_artifact(made["fused"]).details  # type: ignore[union-attr]
-    assert details["training_cost"]["times"] == 1, "one training, though two choices came from it"
-    assert set(details["weights"]) == {
+    details = read_details(made["fused"])
+    assert details.training_cost.times == 1, "one training, though two choices came from it"
+    assert set(details.weights) == {
         f"{name}/joint-{source}" for name in ("ir", "sts") for source in sources[name]
     }
 

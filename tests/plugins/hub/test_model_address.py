@@ -101,7 +101,7 @@ def test_a_merge_of_several_passes_fetches_each_byte_once(
         assert server.sent[f"owner/{name}/{WEIGHTS}"] == size + first % BLOCK, name
     artifact = read_artifact(result)
     assert artifact is not None
-    accounts = {one["url"]: one for one in artifact.details["fetched"]}
+    accounts = {one["url"]: one for one in artifact.details.fetched}
     own = accounts[f"hf://owner/a@{COMMIT}/{WEIGHTS}"]
     assert own["fetched"] == own["size"] == (root / "owner" / "a" / WEIGHTS).stat().st_size
     assert own["checked"] == "sha256"
@@ -169,7 +169,7 @@ def test_a_hub_is_read_by_ranges_and_checked_against_its_hashes(
     assert same_tensors(disk, ranged)
     artifact = read_artifact(ranged)
     assert artifact is not None
-    assert [one["checked"] for one in artifact.details["fetched"]] == ["sha256"] * 4
+    assert [one["checked"] for one in artifact.details.fetched] == ["sha256"] * 4
     damaged = root / "owner" / "c" / WEIGHTS
     server.after[f"owner/c/{WEIGHTS}"] = lambda: flip_last_byte(damaged)
     shutil.rmtree(tmp_path / "cache")

@@ -83,10 +83,10 @@ def loaded(folder: Path) -> Any:
     return AutoModel.from_pretrained(folder).eval()
 
 
-def details(folder: Path) -> Any:
+def adapter_of(folder: Path) -> Any:
     artifact = read_artifact(folder)
     assert artifact is not None
-    return artifact.details["adapter"]
+    return artifact.adapter
 
 
 def test_adapters_side_by_side_are_the_exact_merge(
@@ -103,11 +103,11 @@ def test_adapters_side_by_side_are_the_exact_merge(
     assert_same_pass(hidden(adapted(base, made["small"])), expected, base)
     assert_same_pass(hidden(loaded(made["again"])), expected, base)
     assert float((expected - hidden(loaded(base))).abs().max()) > 1e-3
-    found = details(made["small"])
-    assert found["ranks"][LAYER] == 4 + 2 + 4
-    assert found["ranks"]["embeddings.word_embeddings"] == 4
-    assert found["ranks"]["encoder.layer.1.output.dense"] == 2
-    assert set(found["errors"].values()) == {0.0}
+    found = adapter_of(made["small"])
+    assert found.ranks[LAYER] == 4 + 2 + 4
+    assert found.ranks["embeddings.word_embeddings"] == 4
+    assert found.ranks["encoder.layer.1.output.dense"] == 2
+    assert set(found.errors.values()) == {0.0}
 
 
 def test_an_adapter_of_a_class_with_a_head_becomes_one_of_the_backbone(
@@ -158,11 +158,11 @@ def test_a_rank_cuts_to_what_is_said(
         "  again: {merge: {models: [$small], strategy: passthrough}}\n",
         plugins,
     )
-    found = details(made["small"])
+    found = adapter_of(made["small"])
     whole, again, own = (
         load_file(folder / "model.safetensors") for folder in (made["whole"], made["again"], base)
     )
-    assert max(found["ranks"].values()) <= 3
+    assert max(found.ranks.values()) <= 3
     for name, tensor in whole.items():
         change = tensor.double() - own[name].double()
         if float(change.abs().max()) < 1e-6:  # no member changes it; averaging rounds
@@ -173,15 +173,14 @@ def test_a_rank_cuts_to_what_is_said(
         best = float(values[3:].norm() / values.norm())
         # What was merged is rounded beside the base's numbers, which are larger than their changes.
         stored = gamma(8) * float(own[name].double().norm() / change.norm())
-        assert found["errors"][name] == pytest.approx(error, rel=0, abs=stored)
-        assert found["errors"][name] == pytest.approx(best, rel=0, abs=stored)
-    worst = found["worst"]
-    assert worst["error"] == max(found["errors"].values()) == found["errors"][worst["tensor"]]
+        assert found.errors[name] == pytest.approx(error, rel=0, abs=stored)
+        assert found.errors[name] == pytest.approx(best, rel=0, abs=stored)
+    worst = max(found.errors.values())
     card = (made["small"] / "README.md").read_text()
     assert "library_name: peft" in card
     assert "A LoRA adapter of ./bert, made with emberge by merging 3 adapters." in card
     assert 'PeftModel.from_pretrained(base, "small")' in card
-    assert f"At most {worst['error']:.3g} of a tensor's change is left out" in card
+    assert f"At most {worst:.3g} of a tensor's change is left out" in card
     assert strategy != "linear" or "| bert+a0 | 0.2941 |" in card  # 0.5 of 0.5 + 0.2 + 1
     assert_same_pass(hidden(adapted(base, made["small"])), hidden(loaded(made["again"])), base)
 
@@ -233,7 +232,7 @@ def test_a_fine_tune_at_full_rank_is_its_adapter(
     assert_same_pass(hidden(adapted(base, made["small"])), expected, base)
     assert_same_pass(hidden(loaded(made["again"])), expected, base)
     # Two factors are rounded, and a product of them is a sum as long as a side of the largest square.
-    assert details(made["small"])["worst"]["error"] < 2 * gamma(FULL_RANK)
+    assert max(adapter_of(made["small"]).errors.values()) < 2 * gamma(FULL_RANK)
     assert not torch.allclose(hidden(loaded(base)), expected, atol=1e-2)
 
 
@@ -248,9 +247,9 @@ def test_unchanged_tensors_are_not_in_the_adapter(
     made = run(
         tmp_path, "  small: {extract_lora: {model: ./tuned, base: ./bert, rank: 8}}\n", plugins
     )
-    found = details(made["small"])
-    assert found["ranks"] == {LAYER: 1}  # a change of rank 1 takes no more
-    assert found["whole"] == []
+    found = adapter_of(made["small"])
+    assert found.ranks == {LAYER: 1}  # a change of rank 1 takes no more
+    assert not found.whole
     with pytest.raises(EmbergeError, match="no matrix of the model differs from its base's"):
         run(tmp_path, "  none: {extract_lora: {model: ./bert, base: ./bert, rank: 8}}\n", plugins)
 
@@ -418,7 +417,7 @@ def test_exact_and_cut_adapters_are_those_computed_by_hand(
     )
     a, b = factors(made["exact"])
     assert torch.equal((b @ a)[:2, :2], torch.tensor([[0.5, 0.0], [0.0, 0.5]]).double())
-    assert details(made["cut"])["errors"][f"{LAYER}.weight"] == near(0.5**0.5, addends=4)
+    assert adapter_of(made["cut"]).errors[f"{LAYER}.weight"] == near(0.5**0.5, addends=4)
     thin = [factors(member) for member in members]
     mixed = sum(b for _, b in thin) / 2 @ (sum(a for a, _ in thin) / 2)
     assert torch.equal(mixed[:2, :2], torch.full((2, 2), 0.25).double())

@@ -88,8 +88,8 @@ def test_one_line_keeps_half_of_the_base(place: Path, plugins: Plugins) -> None:
     assert_combined(found[name], [a[name], b[name], base[name]], [0.375, 0.125, 0.5])
     artifact = read_artifact(folder)
     assert artifact is not None
-    assert artifact.details["keep"] == 0.5
-    assert artifact.details["weights"] == pytest.approx({"./a": 0.375, "./b": 0.125, "./base": 0.5})
+    assert artifact.details.keep == 0.5
+    assert artifact.details.weights == pytest.approx({"./a": 0.375, "./b": 0.125, "./base": 0.5})
     with safe_open(folder / "model.safetensors", "pt") as file:
         header = json.loads(file.metadata()["emberge"])
     assert header["strategy"] == [{"keep_base": {"keep": 0.5, "by": "linear"}}]

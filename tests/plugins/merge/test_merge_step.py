@@ -85,11 +85,11 @@ def test_a_recipe_becomes_a_model(
     assert artifact.kind == "model"
     assert artifact.parents == ("./a", "./b", "./c")
     details = artifact.details
-    assert details["strategy"] == ["trim", "sign_consensus"]
-    assert details["rules"] == {"LayerNorm": ["linear"]}
-    assert details["base"] == "./base"
-    assert list(details["weights"]) == ["./a", "./b", "./c"]
-    assert details["tensors"]["merged"] == len(load_file(bert / "model.safetensors"))
+    assert details.strategy == ["trim", "sign_consensus"]
+    assert details.rules == {"LayerNorm": ["linear"]}
+    assert artifact.base.name == "./base"
+    assert list(details.weights) == ["./a", "./b", "./c"]
+    assert details.tensors["merged"] == len(load_file(bert / "model.safetensors"))
     with safe_open(folder / "model.safetensors", "pt") as file:
         assert json.loads(file.metadata()["emberge"])["step"] == "merged"
     norm = "embeddings.LayerNorm.weight"
@@ -125,8 +125,8 @@ def test_weights_by_size_multiply_given_ones(place: Path, plugins: Plugins) -> N
     artifact = read_artifact(run(place, SIZED, plugins))
     assert artifact is not None
     assert artifact.size == 400
-    assert artifact.details["weights"] == pytest.approx({"./a_sized": 0.6, "./b_sized": 0.4})
-    assert artifact.details["weight_sum"] == pytest.approx(500)
+    assert artifact.details.weights == pytest.approx({"./a_sized": 0.6, "./b_sized": 0.4})
+    assert artifact.details.weight_sum == pytest.approx(500)
 
 
 def test_weights_by_size_need_sizes(place: Path, plugins: Plugins) -> None:
@@ -166,7 +166,7 @@ def test_two_folders_of_one_name_are_told_apart(place: Path, plugins: Plugins) -
     text = "steps:\n  merged:\n    merge: {models: [./x/model, ./y/model], strategy: linear}\n"
     artifact = read_artifact(run(place, text, plugins))
     assert artifact is not None
-    assert artifact.details["weights"] == {"./x/model": 0.5, "./y/model": 0.5}
+    assert artifact.details.weights == {"./x/model": 0.5, "./y/model": 0.5}
 
 
 def test_a_run_uses_the_plan_of_its_check_unless_weights_have_changed(

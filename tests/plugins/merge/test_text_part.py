@@ -91,7 +91,7 @@ def test_trunks_of_three_classes_merge_as_by_hand(place: Path, plugins: Plugins)
     result = run(place, RECIPE, plugins)
     artifact = read_artifact(result)
     assert artifact is not None
-    assert artifact.details["left_out"] == left
+    assert artifact.details.left_out == left
     assert all(f"'{name}': {what}" in plan for name, what in left.items())
     parts = [
         (0.5, trunk(place / "causal", "model.")),

@@ -3,7 +3,14 @@
 from __future__ import annotations
 
 import pytest
-from emberge_merge.steps.artifacts import training_cost
+from emberge.contracts import TrainingCost, TrainingWork, UsedRows
+from emberge_merge.steps.artifacts import compute_training_cost
+
+
+def train(**datasets: tuple[int, int]) -> TrainingWork:
+    return TrainingWork(
+        datasets={name: UsedRows(rows=r, of=n) for name, (r, n) in datasets.items()}
+    )
 
 
 # The bag sets of BOOM's Table 6 (arXiv:2602.05787) and what the paper says that they cost.
@@ -18,25 +25,16 @@ from emberge_merge.steps.artifacts import training_cost
 )
 def test_the_papers_bags_cost_what_the_paper_says(ratios: list[float], times: float) -> None:
     trainings = {
-        f"bag {number}": {
-            "datasets": {
-                "find": {"rows": round(100 * ratio), "of": 100},
-                "alike": {"rows": round(40 * ratio), "of": 40},
-            }
-        }
+        f"bag {number}": train(find=(round(100 * ratio), 100), alike=(round(40 * ratio), 40))
         for number, ratio in enumerate(ratios)
     }
-    cost = training_cost(trainings)
-    assert (cost["times"], cost["rows"], cost["of"]) == (times, round(140 * times), 140)
-    assert sum(cost["members"].values()) == pytest.approx(times)
+    assert compute_training_cost(trainings) == TrainingCost(times, round(140 * times), 140)
 
 
 def test_an_update_costs_its_new_rows_and_the_core() -> None:
     """(|D′| + k|D|) / |D ∪ D′| with 40 new rows, 100 old ones and k = 0.4; unknown if a part is."""
-    old = {"datasets": {"find": {"rows": 100, "of": 100}}}
-    update = {"datasets": {"find": {"rows": 40, "of": 100}, "alike": {"rows": 40, "of": 40}}}
-    assert training_cost({"update": update})["times"] == pytest.approx(80 / 140, abs=1e-6)
-    assert training_cost({"old": old, "update": update})["times"] == pytest.approx(
-        180 / 140, abs=1e-6
-    )
-    assert training_cost({"old": old, "adapted": {}}) == {}
+    old, update = train(find=(100, 100)), train(find=(40, 100), alike=(40, 40))
+    for trainings, rows in ({"update": update}, 80), ({"old": old, "update": update}, 180):
+        assert compute_training_cost(trainings) == TrainingCost(round(rows / 140, 6), rows, 140)
+    assert compute_training_cost({"old": old, "adapted": train()}) is None
+    assert compute_training_cost({}) is None

@@ -76,7 +76,7 @@ def test_convert_prints_a_recipe_that_makes_the_same_bytes(
     kept = [p.read_text() for p in (tmp_path / "config.yml").glob("*.yaml")]
     assert RECIPE in kept, "what stands in a result is our recipe"
     artifact = (tmp_path / "config.yml" / "merged" / "artifact.json").read_text()
-    assert json.loads(artifact)["details"]["base"] == "./base"
+    assert json.loads(artifact)["base"]["name"] == "./base"
 
 
 def test_a_filter_of_a_head_that_a_model_lacks_is_no_fault(tmp_path: Path) -> None:

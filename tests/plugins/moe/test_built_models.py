@@ -17,7 +17,7 @@ from emberge import (
     StepRef,
     load_plugins,
 )
-from emberge.contracts import Reference
+from emberge.contracts import BaseFacts, Figure, HeatMap, Reference
 from emberge.model_folder import Checkpoint
 from emberge_encoder import TextEncoder
 from emberge_moe.balance import RouterHealth
@@ -89,7 +89,7 @@ def test_upcycle_writes_the_promised_files_and_facts(models: Path, tmp_path: Pat
     )
     details = dict(artifact.details["upcycled"])
     assert artifact.parents == (str(folder),)
-    assert artifact.details["made_by"] == "upcycling"
+    assert artifact.made_by == "upcycling"
     assert details == {
         "from": "bert",
         "format": "emberge_routed",
@@ -118,13 +118,9 @@ def test_rope_writes_the_promised_files_and_facts(tmp_path: Path) -> None:
     assert artifact.parents == (str(folder),)
     details = dict(artifact.details)
     assert "mlm" in details.pop("to_be_adapted")
-    assert details == {
-        "made_by": "giving rotary positions to",
-        "base": "the model",
-        "base_reference": str(folder),
-        "base_fingerprint": "its content",
-        **{"rope_theta": 5000.0, "max_length": 99},
-    }
+    assert details == {"rope_theta": 5000.0, "max_length": 99}
+    assert artifact.made_by == "giving rotary positions to"
+    assert artifact.base == BaseFacts("the model", str(folder), "its content")
     out = tmp_path / "run" / "out"
     own = json.loads((folder / "config.json").read_text())
     gone = {
@@ -174,10 +170,9 @@ def test_downcycle_gives_the_dense_model_back(models: Path, tmp_path: Path) -> N
         kind="model",
         size=SIZE,
         parents=(str(folder),),
-        details={
-            "made_by": "averaging the experts of",
-            "downcycled": {**{"from": "emberge_routed", "to": "bert", "layers": [1]}},
-        },
+        details={"downcycled": {"from": "emberge_routed", "to": "bert", "layers": [1]}},
+        origin="changed",
+        made_by="averaging the experts of",
     )
     assert not (tmp_path / "out" / "modeling_emberge_routed.py").exists()
     before, after = (
@@ -320,11 +315,8 @@ def test_a_heat_map_has_a_row_for_each_expert_up_to_64_rows(layers: int) -> None
         shown = [[pytest.approx(entropy)] * 2] * layers
         title = "Entropy of experts' load"
         caption = "By optimizer step: 1 where all experts of a layer get equally many tokens."
-    assert found == {
-        "title": title,
-        "heat_map": {"rows": rows, "columns": ["10", "2,000"], "values": shown},
-        "caption": caption,
-    }
+    heat_map = HeatMap(rows=rows, columns=["10", "2,000"], values=shown)
+    assert found == Figure(title=title, heat_map=heat_map, caption=caption)
 
 
 class Router(torch.nn.Module):

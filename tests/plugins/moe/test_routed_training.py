@@ -190,8 +190,8 @@ def test_loads_are_logged_and_shown_in_a_figure(tmp_path: Path) -> None:
             assert logged[step][f"dead_experts/{layer}"] == sum(s < 0.01 for s in shares)
             assert 0.5 < logged[step][f"gate_sum/{layer}"] < 1
     (figure,) = result.figures
-    assert figure["heat_map"]["columns"] == ["2", "4"]
-    first = dict(zip(figure["heat_map"]["rows"], figure["heat_map"]["values"], strict=True))
+    assert figure.heat_map.columns == ["2", "4"]
+    first = dict(zip(figure.heat_map.rows, figure.heat_map.values, strict=True))
     assert first["layer 2, expert 3"] == [logged[step]["load/2/3"] for step in (2, 4)]
 
 
@@ -309,6 +309,6 @@ def test_a_recipe_without_the_backbone_is_refused_and_with_it_has_the_figure(
     assert "balance: 0" in problem.message
     assert not check_recipe(spread, plugins).errors
     made = folders(run_recipe(spread, tmp_path / "out", plugins, quiet=True))
-    details = json.loads((made["trained"] / "artifact.json").read_text())["details"]
-    assert details["figures"][0]["heat_map"]["columns"] == ["1", "2"]
-    assert details["backbone"] == {"balance": 0.5, "max_length": 32}
+    record = json.loads((made["trained"] / "artifact.json").read_text())
+    assert record["figures"][0]["heat_map"]["columns"] == ["1", "2"]
+    assert record["details"]["backbone"] == {"balance": 0.5, "max_length": 32}

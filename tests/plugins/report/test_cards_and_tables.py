@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 from emberge import Artifact
-from emberge.contracts import DataOrigin
+from emberge.contracts import DataOrigin, MergeDetails
 from emberge.wording import Markdown, format_table, make_printable_lines, to_markdown
 from emberge_report import write_code_block, write_code_span
 from emberge_report.card import CardFacts, draw_card
@@ -154,7 +154,8 @@ def card_of(word: str, **shape: Any) -> str:
                 size=3,
                 parents=(word,),
                 warnings=(word,),
-                details={"strategy": [{"linear": {"note": word}}], "more": word, word: word},
+                details=MergeDetails(strategy=[{word: {"note": word}}], weights={}, dtype=word),
+                origin="merged",
             ),
             anatomy=Anatomy(**shape),
             parents=(parent,),

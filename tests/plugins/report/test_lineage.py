@@ -7,7 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from emberge.contracts import DataOrigin
+from emberge import Artifact
+from emberge.contracts import BaseFacts, DataOrigin, TrainingDetails, from_json
 from emberge.results import read_artifact
 from emberge_report.lineage import Ancestry, Parent, trace_ancestry
 
@@ -63,8 +64,8 @@ def test_a_folder_is_named_by_hub_card_or_last_name_and_is_no_step(tmp_path: Pat
 def test_a_model_that_another_run_made_goes_back_to_what_its_record_names(tmp_path: Path) -> None:
     made = tmp_path / "earlier" / "tuned"
     made.mkdir(parents=True)
-    details = {"base": "small", "base_reference": "acme/small"}
-    record = {"kind": "model", "parents": ["small"], "details": details}
+    base = {"name": "small", "reference": "acme/small"}
+    record = {"kind": "model", "parents": ["small"], "base": base}
     (made / "artifact.json").write_text(json.dumps(record))
     soup = write_result(tmp_path / "soup", "./earlier/tuned", {})
     assert [one.bases for one in find_ancestry(soup, tmp_path).roots] == [("acme/small",)]
@@ -75,12 +76,17 @@ def test_a_model_that_another_run_made_goes_back_to_what_its_record_names(tmp_pa
     assert [(one.name, one.licence) for one in licensed] == [("tuned", "mit")]
 
 
-def write_result(folder: Path, parent: str, datasets: dict[str, Any], **details: Any) -> Path:
+def write_result(folder: Path, parent: str, datasets: dict[str, Any], reference: str = "") -> Path:
     """Write the record of a training of a model."""
     folder.mkdir(parents=True)
-    facts = {"base": parent, "datasets": datasets, **details}
-    record = {"kind": "model", "parents": [parent], "details": facts}
-    (folder / "artifact.json").write_text(json.dumps(record))
+    details = {"datasets": datasets, "seed": 0, "steps": 1, "last_loss": 0.5, "learning_rate": 1e-5}
+    artifact = Artifact(
+        "model",
+        parents=(parent,),
+        details=from_json(TrainingDetails, details),
+        base=BaseFacts(parent, reference),
+    )
+    (folder / "artifact.json").write_text(json.dumps(artifact.to_record()))
     return folder
 
 
@@ -136,12 +142,11 @@ def test_of_several_trainings_the_most_rows_that_one_used_are_named(tmp_path: Pa
 
 def test_data_of_earlier_runs_are_known_even_if_their_models_have_licences(tmp_path: Path) -> None:
     """`tuned` continues a licensed model of another run, known by the folder's name; `soup` merges it."""
-    facts = {"rows": 2, "of": 2, "source": {"licence": "mit", "written_by": ["t5"], "url": 7}}
+    facts = {"rows": 2, "of": 2, "source": {"licence": "mit", "written_by": ["t5"]}}
     earlier = write_result(tmp_path / "earlier" / "first", "acme/small", {"mails": facts})
     (earlier / "README.md").write_text("---\nlicense: mit\n---\n")
     run = tmp_path / "run"
-    again = {"base_reference": "./earlier/first"}
-    write_result(run / "tuned", "first", {"faq": {"rows": 1, "of": 1}}, **again)
+    write_result(run / "tuned", "first", {"faq": {"rows": 1, "of": 1}}, "./earlier/first")
     soup = write_result(run / "soup", "$tuned", {})
     found = find_ancestry(soup, tmp_path)
     assert [(model.name, model.licence) for model in found.roots] == [("first", "mit")]

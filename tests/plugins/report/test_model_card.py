@@ -163,14 +163,14 @@ def test_a_member_of_weight_zero_is_not_counted_and_empty_options_are_left_out(
     weights = {"./legal": 1.0, "./faq": 1, "./news": 0.0}
     folder = runs.merged(out, "soup", berts[0], weights, size=None)
     record = json.loads((folder / "artifact.json").read_text())
-    record["details"] |= {"backbone": {}, "stages": [], "keep": None, "dtype": "bfloat16", "k": 0}
+    record["details"] |= {"dtype": "bfloat16", "keep": 0.0, "copied_heads": []}
     (folder / "artifact.json").write_text(json.dumps(record))
     finish(out, "soup")
     text = card(out, "soup").text
     assert "by merging 2 models." in text
     assert "| news | 0 |" in text
-    assert "dtype: bfloat16\nk: 0\n" in text
-    assert not any(f"{name}:" in text for name in ("backbone", "stages", "keep"))
+    assert "dtype: bfloat16\n" in text
+    assert not any(f"{name}:" in text for name in ("copied_heads", "keep"))
 
 
 def test_a_card_has_the_scores_of_each_size_of_embeddings(

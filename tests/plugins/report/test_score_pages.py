@@ -16,7 +16,7 @@ from emberge_report import add_scores
 
 from tests.support import finished_run as runs
 from tests.support.finished_run import BASE, FinishedRun, parsed, report, words
-from tests.support.given_scores import SEEDS, GivenByArm, bench_of_arms
+from tests.support.given_scores import SEEDS, GivenByArm, bench_of_arms, trained
 
 RATIOS = [f"bag.ratio={r},seed={s}" for r in (0.2, 0.6, 1.0) for s in (1, 2, 3)]
 
@@ -32,8 +32,8 @@ def scored(
     root: Path, out: Path, *steps: str, by: Evaluator | None = None, **options: Any
 ) -> FinishedRun:
     """A run whose evaluation scored models of these names."""
-    used = {"faq": {"task": "retrieval", "rows": 12, "of": 10}}
-    workspace = bench_of_arms(root / "evaluation", *steps, boom={"datasets": used})
+    used = {"details": trained(rows=12, of=10)}
+    workspace = bench_of_arms(root / "evaluation", *steps, boom=used)
     entries = tuple(EvaluatedModel(model=ModelRef(f"${step}")) for step in steps)
     Evaluate(models=entries, evaluators=(by or GivenByArm(),), **options).run(workspace)
     folder = runs.publish(out, "scores", Artifact(kind="scores"))

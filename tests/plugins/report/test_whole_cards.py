@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 from emberge import Artifact
+from emberge.contracts import AdapterFacts, BaseFacts, MergeDetails
 from emberge.results import read_artifact
 from emberge_evaluate import read_scores
 from emberge_report import add_scores
@@ -32,10 +34,11 @@ def card_of(folder: Path, **record: Any) -> str:
     return write_card(folder, folder, artifact, json.loads(path.read_text()))
 
 
-def adapter(out: Path, name: str, model: Path, content: Mapping[str, Any], **details: Any) -> None:
-    made = {"base": "acme/base", "adapter": content, **details}
-    parents = ("acme/law", "acme/code") if "strategy" in made else ("acme/base",)
-    runs.publish(out, name, Artifact("model", parents=parents, details=made), model)
+def adapter(out: Path, name: str, model: Path, content: AdapterFacts, **facts: Any) -> None:
+    is_merge = facts.get("origin") == "merged"
+    parents = ("acme/law", "acme/code") if is_merge else ("acme/base",)
+    artifact = Artifact("model", None, parents, base=BaseFacts("acme/base"), adapter=content)
+    runs.publish(out, name, replace(artifact, **facts), model)
 
 
 def merge(out: Path, bert: Path, berts: list[Path]) -> None:
@@ -43,21 +46,21 @@ def merge(out: Path, bert: Path, berts: list[Path]) -> None:
 
 
 def merged_adapter(out: Path, bert: Path, berts: list[Path]) -> None:
-    content = {
-        "ranks": {"layer.0.query": 4, "layer.0.key": 6, "layer.0.value": 5},
-        "errors": {"layer.0.query": 0.25, "layer.0.key": 0.0, "layer.0.value": 0.125},
-        "whole": ["embeddings.LayerNorm", "pooler.dense"],
-    }
-    weights: dict[str, Any] = {"weights": {"acme/law": 0.5, "acme/code": 0.25}}
+    content = AdapterFacts(
+        ranks={"layer.0.query": 4, "layer.0.key": 6, "layer.0.value": 5},
+        errors={"layer.0.query": 0.25, "layer.0.key": 0.0, "layer.0.value": 0.125},
+        whole=["embeddings.LayerNorm", "pooler.dense"],
+    )
     layers = {"layers.1": {"law": 0.5}, "layers.0": {"law": 0.25, "code": 0.75}}
-    weights |= {"weights_by_layer": layers}
-    adapter(out, "adapter", bert, content, strategy=["linear"], **weights)
+    weights = {"acme/law": 0.5, "acme/code": 0.25}
+    details = MergeDetails(strategy=["linear"], weights=weights, weights_by_layer=layers)
+    adapter(out, "adapter", bert, content, details=details, origin="merged")
 
 
 def losses(out: Path, bert: Path, berts: list[Path]) -> None:
     """Make a model with a prompt, chosen from others, and scored by losses."""
     details = {"chosen_because": "it has the least loss", "tasks": "Größe", "at": "x" * 90}
-    model = Artifact("model", parents=(BASE,), details=details)
+    model = Artifact("model", parents=(BASE,), details=details, origin="chosen")
     folder = runs.publish(out, "lossy", model, berts[0])
     settings = folder / "config_sentence_transformers.json"
     prompts = {"document": "", "passage": "find: "}
@@ -74,10 +77,13 @@ def losses(out: Path, bert: Path, berts: list[Path]) -> None:
 
 def changed(out: Path, bert: Path, berts: list[Path]) -> None:
     """Make a model by a change without training, whose files state no length and need code of their own."""
-    details = {"base": "org/xlmr", "made_by": "giving rotary positions to", "rope_theta": 10_000.0}
-    folder = runs.publish(
-        out, "rotary", Artifact("model", parents=("org/xlmr",), details=details), bert
+    artifact = Artifact(
+        *("model", None, ("org/xlmr",), {"rope_theta": 10_000.0}),
+        origin="changed",
+        made_by="giving rotary positions to",
+        base=BaseFacts("org/xlmr"),
     )
+    folder = runs.publish(out, "rotary", artifact, bert)
     (folder / "sentence_bert_config.json").unlink()
     config = json.loads((folder / "config.json").read_text())
     del config["max_position_embeddings"]
@@ -108,23 +114,27 @@ def test_a_card_reads_as_its_page(page: str, bert: Path, berts: list[Path], tmp_
 
 
 @pytest.mark.parametrize(
-    ("details", "words"),
+    ("facts", "words"),
     [
         (
-            {},
-            (
-                "made with emberge from a fine-tune and its base",
-                "Nothing is left out: it is exact.",
-            ),
+            {"origin": "changed", "made_by": "extracting the changes of"},
+            ("by extracting the changes of acme/base", "Nothing is left out: it is exact."),
         ),
-        ({"loss_curve": [[1, 1.5]]}, ("by training acme/base",)),
-        ({"strategy": ["linear", "keep_base"]}, ("by merging", "- linear\n- keep_base")),
+        ({}, ("by training acme/base",)),
+        (
+            {
+                "origin": "merged",
+                "details": MergeDetails(strategy=["linear", "keep_base"], weights={}),
+            },
+            ("by merging", "- linear\n- keep_base"),
+        ),
     ],
 )
 def test_a_card_says_where_an_adapter_is_from(
-    details: dict[str, Any], words: Sequence[str], bert: Path, tmp_path: Path
+    facts: dict[str, Any], words: Sequence[str], bert: Path, tmp_path: Path
 ) -> None:
-    adapter(tmp_path, "adapter", bert, {"ranks": {"a": 4}, "errors": {"a": 0.0}}, **details)
+    content = AdapterFacts(ranks={"a": 4}, errors={"a": 0.0})
+    adapter(tmp_path, "adapter", bert, content, **facts)
     text = card_of(tmp_path / "adapter")
     assert all(word in text for word in words), text
 

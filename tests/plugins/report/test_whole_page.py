@@ -10,6 +10,7 @@ from xml.etree.ElementTree import Element
 
 import pytest
 from emberge import Artifact
+from emberge.contracts import DataDetails, Figure, from_json
 from emberge_report.charts import can_draw
 
 from tests.support import finished_run as runs
@@ -89,8 +90,12 @@ def hostile(tmp_path_factory: pytest.TempPathFactory) -> str:
     out = tmp_path_factory.mktemp("hostile") / "out"
     out.mkdir()
     runs.scored(out, {BASE: (0.7, 0.7, 0.7), HOSTILE: (0.71, 0.8, 0.6)})
-    details = {"figures": FIGURES, "changes": CHANGES}
-    artifact = Artifact("data", details={**details, "sentences": ["9 groups <joined>"]})
+    details = {"changes": CHANGES, "sentences": ["9 groups <joined>"]}
+    artifact = Artifact(
+        "data",
+        details=from_json(DataDetails, details),
+        figures=tuple(from_json(Figure, figure) for figure in FIGURES),
+    )
     runs.publish(out, "study", artifact)
     return report(FinishedRun(out), "study", "scores", title=HOSTILE, base=None)
 

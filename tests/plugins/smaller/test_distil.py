@@ -109,8 +109,8 @@ def test_a_student_of_layers_gets_nearer_to_its_teacher(place: Path, deep: Path)
     assert distances.mean() < losses[0] / 2
     artifact = json.loads((result / "artifact.json").read_text())
     assert artifact["parents"] == ["deep"]
-    assert artifact["details"]["base"] == "deep"
-    assert artifact["details"]["distilled"]["student"] == "layers (0, 2)"
+    assert artifact["base"]["name"] == "deep"
+    assert artifact["details"]["added"]["student"] == "layers (0, 2)"
 
 
 @pytest.mark.parametrize(

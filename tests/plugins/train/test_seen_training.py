@@ -18,10 +18,9 @@ from emberge import (
     parse_recipe,
     run_recipe,
 )
-from emberge.results import read_artifact
 
 from tests.support import pair_evaluator
-from tests.support.result_folders import folders
+from tests.support.result_folders import folders, read_details
 from tests.support.training_data import write_training_sets
 
 HEADS = """
@@ -75,12 +74,6 @@ def _faults(place: Path, text: str, plugins: Plugins) -> str:
     return "\n".join(str(problem) for problem in check_recipe(recipe, plugins).errors)
 
 
-def _details(folder: Path) -> dict[str, Any]:
-    artifact = read_artifact(folder)
-    assert artifact is not None
-    return dict(artifact.details)
-
-
 def _logged(folder: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
 
@@ -114,7 +107,7 @@ class Seen:
 
     @property
     def scores(self) -> dict[int, float]:
-        return dict(_details(self.results["member"])["scores_on_the_way"])
+        return dict(read_details(self.results["member"]).scores_on_the_way)
 
 
 @pytest.fixture(scope="module")
@@ -132,10 +125,10 @@ def seen(bert: Path, tmp_path_factory: pytest.TempPathFactory) -> Seen:
 
 def test_a_training_ends_early_and_leaves_its_best_model(seen: Seen, plugins: Plugins) -> None:
     folder, scores = seen.results["member"], seen.scores
-    details = _details(folder)
+    details = read_details(folder)
     best = max(scores, key=lambda step: (scores[step], -step))
-    assert details["result_step"] == best
-    assert details["steps"] == max(scores)
+    assert details.result_step == best
+    assert details.steps == max(scores)
     assert [f"member/step-{step}" for step in scores] == seen.scored
     logged = {(row["name"], row["at"]): row["value"] for row in _logged(folder)}
     for step, score in scores.items():
@@ -151,7 +144,7 @@ def test_a_training_ends_early_and_leaves_its_best_model(seen: Seen, plugins: Pl
 def test_a_step_evaluate_knows_the_score_of_the_result(seen: Seen) -> None:
     """Nothing was scored but on the way."""
     written = json.loads((seen.results["scores"] / "scores.json").read_text())["values"]["member"]
-    best = seen.scores[_details(seen.results["member"])["result_step"]]
+    best = seen.scores[read_details(seen.results["member"]).result_step]
     assert sum(written.values()) / 2 == pytest.approx(best)
 
 
@@ -186,7 +179,7 @@ def test_a_metric_of_no_task_is_found_before_the_training(place: Path, plugins: 
 def test_an_adapter_is_scored_on_its_base(place: Path, plugins: Plugins) -> None:
     backbone = "      backbone: {text_encoder: {lora: {rank: 2}}}\n"
     folder = _run(place, EVALUATE + backbone, plugins)["member"]
-    details = _details(folder)
+    details = read_details(folder)
     assert (folder / "adapter_config.json").is_file()
     assert not (folder / "model.safetensors").exists()
-    assert len(details["scores_on_the_way"]) == len(pair_evaluator.SCORED) >= 3
+    assert len(details.scores_on_the_way) == len(pair_evaluator.SCORED) >= 3

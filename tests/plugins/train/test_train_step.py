@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 from emberge import Artifact, CheckpointError, DataEntry, DataRef, Model, ModelRef, PerDataset
+from emberge.contracts import UsedRows
 from emberge_boom import Bagging
 from emberge_encoder import TextEncoder
 from emberge_train.losses.cosent import CoSENT
@@ -77,11 +78,11 @@ def test_it_leaves_a_model_and_its_story(
     artifact = _step(data, max_steps=6, save_steps=3, keep_last=1).run(room)
     assert isinstance(artifact, Artifact)
     assert (artifact.kind, artifact.size, artifact.parents) == ("model", 64, ("tiny",))
-    details = json.loads(json.dumps(dict(artifact.details)))
-    assert details["datasets"]["alike"] == {"task": "sts", "rows": 24, "of": 24}
-    assert (details["base"], details["seed"], details["steps"]) == ("tiny", 4, 6)
-    assert details["checkpoints"] == ["checkpoints/step-6"]
-    assert len(details["loss_curve"]) == 6
+    details = artifact.details
+    assert details.datasets["alike"] == UsedRows(task="sts", rows=24, of=24)
+    assert (artifact.base.name, details.seed, details.steps) == ("tiny", 4, 6)
+    assert details.checkpoints == ["checkpoints/step-6"]
+    assert len(details.loss_curve) == 6
     assert SentenceTransformer(str(room.folder), device="cpu").encode("a").shape == (32,)
     assert SentenceTransformer(str(room.folder / "checkpoints/step-6"), device="cpu")
     assert "loss" in room.metrics
@@ -94,9 +95,7 @@ def test_the_rows_of_a_bag_are_counted(
     room = _room(tmp_path, bert)
     artifact = _step(data, sampler=sampler, max_steps=2).run(room)
     assert artifact.size == 32
-    used = {
-        name: (facts["rows"], facts["of"]) for name, facts in artifact.details["datasets"].items()
-    }
+    used = {name: (facts.rows, facts.of) for name, facts in artifact.details.datasets.items()}
     assert used == {"find": (20, 40), "alike": (12, 24)}
 
 

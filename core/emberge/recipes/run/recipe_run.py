@@ -158,7 +158,7 @@ class RecipeRun:
         unmet_requirements = [
             f"step '{step}': not met: {requirement}"
             for step, artifact in self.finished.items()
-            for requirement in artifact.details.get("unmet", ())
+            for requirement in artifact.unmet
         ]
         if unmet_requirements:
             raise RequirementError("\n".join(unmet_requirements))

@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from emberge.contracts import AuxiliaryMetrics
+from emberge.contracts import AuxiliaryMetrics, Figure
 from emberge.encoding import PassResult
 from emberge.errors import TrainingError
 from emberge.ranks import ALONE, Ranks
@@ -60,7 +60,7 @@ class ModelMetrics:
             self.points = self.points[1::2]
         return values
 
-    def figures(self) -> tuple[dict[str, Any], ...]:
+    def figures(self) -> tuple[Figure, ...]:
         """Return the model's figures of all points."""
         if self._reader is None or not self.points:
             return ()

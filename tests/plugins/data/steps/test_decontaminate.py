@@ -156,7 +156,7 @@ def test_short_texts_have_a_higher_threshold(
     details = (
         Decontaminate(data=tuple(data), evaluators=(tests,)).run(Bench(tmp_path / "run")).details
     )
-    dropped = {name: counts["dropped"] for name, counts in details["changes"].items()}
+    dropped = {name: counts.dropped for name, counts in details.changes.items()}
     assert dropped == {"a": 1, "b": 0}
 
 

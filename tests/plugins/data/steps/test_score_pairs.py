@@ -173,12 +173,12 @@ def test_an_encoders_cosines_become_numbers_from_0_to_1(made: dict[str, Path], b
 def test_the_table_counts_rows_with_a_negative_above_a_positive(made: dict[str, Path]) -> None:
     rows, details = rows_of(made["cross"]), artifact_of(made["cross"]).details
     higher = sum(max(row["neg_scores"], default=-1) > min(row["pos_scores"]) for row in rows)
-    notes = details["changes"]["pairs"]["notes"]
+    notes = details.changes["pairs"].notes
     assert notes.get("scored, a negative above a positive", 0) == higher
     assert sum(notes.values()) == len(rows)
     positives = [score for row in rows for score in row["pos_scores"]]
     low, middle, high = np.quantile(positives, [0, 0.5, 1], method="nearest")
-    (sentence,) = details["sentences"]
+    (sentence,) = details.sentences
     assert f"positives score {low:.4g} to {high:.4g}, median {middle:.4g}, negatives" in sentence
 
 
