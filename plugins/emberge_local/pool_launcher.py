@@ -20,13 +20,7 @@ from typing import Any, Protocol
 from emberge import EmbergeError, Launcher, Machine, RecipeError
 from emberge.contracts import StepFinished, StepWarned
 from emberge.files import make_folder
-from emberge.recipes import (
-    JsonLineFile,
-    RecipeRun,
-    RecipeStep,
-    explain_disk_full,
-    find_result,
-)
+from emberge.recipes import JsonLineFile, RecipeRun, RecipeStep, explain_disk_full, find_result
 
 from emberge_local.worker_events import EVENTS_BY_NAME, LaunchedError, rebuild_error
 

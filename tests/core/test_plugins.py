@@ -24,10 +24,7 @@ from emberge import (
     hookimpl,
     load_plugins,
 )
-from emberge.contracts import (
-    Event,
-    StepStarted,
-)
+from emberge.contracts import Event, StepStarted
 from emberge.plugins import KINDS
 
 

@@ -8,20 +8,10 @@ import sys
 from pathlib import Path
 
 import pytest
-from emberge import (
-    Artifact,
-    EmbergeError,
-    run_recipe,
-)
+from emberge import Artifact, EmbergeError, run_recipe
 from emberge.cli import verbs
 from emberge.cli.main import main
-from emberge.contracts import (
-    RunFinished,
-    RunStarted,
-    StepProgressed,
-    StepStarted,
-    StepWarned,
-)
+from emberge.contracts import RunFinished, RunStarted, StepProgressed, StepStarted, StepWarned
 from emberge.recipes.run_status import read_result_table
 from emberge_terminal import hooks, progress
 

@@ -26,13 +26,7 @@ from emberge import (
     run_recipe,
 )
 from emberge.architectures import Architecture
-from emberge.contracts import (
-    Event,
-    MetricLogged,
-    RunFinished,
-    StepFailed,
-    StepFinished,
-)
+from emberge.contracts import Event, MetricLogged, RunFinished, StepFailed, StepFinished
 from emberge.plugin_verbs import Verb
 from emberge.plugins import KINDS, Plugins
 

@@ -20,11 +20,7 @@ from emberge import (
 )
 from emberge.cli.arguments import parse as parse_words
 from emberge.options import read_component
-from emberge.recipes import (
-    describe_component,
-    list_components,
-    write_plugin,
-)
+from emberge.recipes import describe_component, list_components, write_plugin
 from emberge.recipes.describe import build_component_pages, list_component_rows
 from emberge.recipes.run.step_run import list_plugins_behind
 

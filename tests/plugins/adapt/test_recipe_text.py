@@ -8,14 +8,7 @@ from typing import Any
 import pytest
 import yaml
 from emberge import load_plugins, parse_recipe
-from emberge_adapt import (
-    AdaptPlan,
-    DataFacts,
-    Training,
-    choose_training,
-    hold_out,
-    write_recipe,
-)
+from emberge_adapt import AdaptPlan, DataFacts, Training, choose_training, hold_out, write_recipe
 
 from tests.support.adapt_plans import FACTS, PLAN
 

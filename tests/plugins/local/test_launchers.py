@@ -25,13 +25,7 @@ from emberge import (
     run_recipe,
 )
 from emberge.cli.main import main
-from emberge.contracts import (
-    Event,
-    MetricLogged,
-    StepFinished,
-    StepStarted,
-    StepWarned,
-)
+from emberge.contracts import Event, MetricLogged, StepFinished, StepStarted, StepWarned
 from emberge.devices import limit_torch_threads
 from emberge.options import read_component
 from emberge.recipes import read_status

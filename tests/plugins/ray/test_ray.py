@@ -11,28 +11,13 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from emberge import (
-    EmbergeError,
-    Machine,
-    load_plugins,
-    load_recipe,
-    parse_recipe,
-    run_recipe,
-)
+from emberge import EmbergeError, Machine, load_plugins, load_recipe, parse_recipe, run_recipe
 from emberge.devices import limit_torch_threads
 from emberge_local import Launch
 from emberge_ray import cluster
 from emberge_ray.cluster import Ray
 
-from tests.support.launched import (
-    LIMIT,
-    PLUGIN,
-    gone,
-    losses,
-    until,
-    workers,
-    write_recipe,
-)
+from tests.support.launched import LIMIT, PLUGIN, gone, losses, until, workers, write_recipe
 from tests.support.launched_plugin import GATE
 from tests.support.result_folders import folders, read_results
 from tests.support.steps import Listener

@@ -6,16 +6,8 @@ import io
 from pathlib import Path
 
 import pytest
-from emberge import (
-    Artifact,
-    ModelRef,
-    run_recipe,
-)
-from emberge.contracts import (
-    MetricLogged,
-    StepFinished,
-    StepStarted,
-)
+from emberge import Artifact, ModelRef, run_recipe
+from emberge.contracts import MetricLogged, StepFinished, StepStarted
 from emberge_terminal import RunView, hooks, progress
 from emberge_terminal.progress import format_duration
 

@@ -12,11 +12,7 @@ from typing import Any
 
 from emberge.errors import Problem
 from emberge.merging.tokens.tokenizer import Tokenizer, assign_token_ids
-from emberge.model_folder import (
-    TokenizerFiles,
-    TrunkConfig,
-    read_json,
-)
+from emberge.model_folder import TokenizerFiles, TrunkConfig, read_json
 
 # Files of older formats that repeat parts of tokenizer.json.
 _OLDER_FILES = ("vocab.txt", "vocab.json", "merges.txt", "added_tokens.json")

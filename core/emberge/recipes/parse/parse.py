@@ -16,13 +16,7 @@ from emberge.recipes.parse.needed_plugins import load_needed_plugins
 from emberge.recipes.parse.overrides import override
 from emberge.recipes.parse.shipped import list_shipped_recipes
 from emberge.recipes.recipe import Recipe
-from emberge.yaml_nodes import (
-    Fields,
-    build_node,
-    describe_node,
-    read_yaml,
-    write_yaml,
-)
+from emberge.yaml_nodes import Fields, build_node, describe_node, read_yaml, write_yaml
 
 
 def read_text(path: Path) -> str:

@@ -36,12 +36,7 @@ from emberge.encoding import (
 from emberge.ranks import Ranks, gathered_weights, shard_rows
 from emberge.seeds import make_seed
 from emberge.training.batch_loss import Objective, compute_batch_loss
-from emberge.training.batch_plan import (
-    BatchPlan,
-    PlannedBatch,
-    PlannedPart,
-    steps_to_keep,
-)
+from emberge.training.batch_plan import BatchPlan, PlannedBatch, PlannedPart, steps_to_keep
 from emberge.training.batch_texts import DrawnBatch, TextSampling, draw_batch
 from emberge.training.example_table import ExampleTable
 from emberge.training.fit_options import FitJob, FitOptions
