@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
@@ -48,6 +48,14 @@ class _WrittenComponent(NamedTuple):
     where: str
 
 
+class _WrittenOptions(NamedTuple):
+    """The options of a component as a mapping, with the component's name in messages and the name's place."""
+
+    label: str
+    fields: Fields
+    where: str
+
+
 @builds(forms.Record)
 def _build_record(builder: Builder, form: forms.Record, node: Node, at: OptionPath) -> Any:
     name = at.label.removeprefix("option '").partition("'")[0]
@@ -71,9 +79,10 @@ def _build_dataclasses(
     Each takes the options that are its fields, so that one option may reach several. If one of them cannot be
     built, all are BROKEN.
     """
-    fields = _read_fields(builder, classes, written)
-    if fields is None:
+    options = _read_options(builder, classes, written)
+    if options is None:
         return [BROKEN] * len(classes)
+    fields = options.fields
     known = dict.fromkeys(name for class_ in classes for name in options_of(class_))
     unknown = [name for name in fields.entries if name not in known]
     for name in unknown:
@@ -81,58 +90,56 @@ def _build_dataclasses(
         has = f"has no option '{name}'{hint}" if known else "has no options"
         builder.refuse(f"{written.label} {has}", fields.line(name))
     if defaults:
-        fields = Fields({**defaults, **fields.entries}, fields.where, fields.lines)
+        all_fields = Fields({**defaults, **fields.entries}, fields.where, fields.lines)
+        options = options._replace(fields=all_fields)
     built = [
-        _build_dataclass(builder, class_, written, fields, _shift_place(at, index))
+        _build_dataclass(builder, class_, options, _shift_place(at, index))
         for index, class_ in enumerate(classes)
     ]
     return [BROKEN] * len(classes) if unknown or BROKEN in built else built
 
 
-def _read_fields(
+def _read_options(
     builder: Builder, classes: Sequence[type], written: _WrittenComponent
-) -> Fields | None:
+) -> _WrittenOptions | None:
     """Return the options as a mapping; in `name: value`, the value is the class's own first option."""
-    node = written.options
+    label, node, where = written
     if node is None or isinstance(node, Fields):
-        return node or Fields({}, written.where)
+        return _WrittenOptions(label, node or Fields({}, where), where)
     first = next((o for o in map(find_first_option, classes) if o is not None), None)
     if first is None:
-        builder.refuse(f"{written.label} has no option for {describe_node(node)}", node.where)
+        builder.refuse(f"{label} has no option for {describe_node(node)}", node.where)
         return None
-    return Fields({first.name: node}, node.where)
+    return _WrittenOptions(label, Fields({first.name: node}, node.where), where)
 
 
 def _build_dataclass(
-    builder: Builder, class_: type, written: _WrittenComponent, fields: Fields, at: OptionPath
+    builder: Builder, class_: type, written: _WrittenOptions, at: OptionPath
 ) -> Any:
-    """Build one dataclass from the options among `fields` that are its own."""
-    options = options_of(class_)
-    built: dict[str, Any] = {}
-    for option in options.values():
-        inner = at.under(option.name, label=f"option '{option.name}' of {written.label}")
-        if option.name in fields.entries:
-            builder.lines.setdefault(inner.path, fields.line(option.name))
-            built[option.name] = builder.build(option.form, fields.entries[option.name], inner)
+    """Build one dataclass from those of the written options that are its own."""
+    options, fields = options_of(class_), written.fields
+    values_by_name: dict[str, Any] = {}
+    for name, option in options.items():
+        inner = at.under(name, label=f"option '{name}' of {written.label}")
+        if name in fields.entries:
+            builder.lines.setdefault(inner.path, fields.line(name))
+            values_by_name[name] = builder.build(option.form, fields.entries[name], inner)
         elif option.component is not None:
-            built[option.name] = _build_default(builder, option, written.where, inner)
-    missing = [name for name, option in options.items() if option.required and name not in built]
+            values_by_name[name] = _build_default(builder, option, written.where, inner)
+    missing = [n for n, option in options.items() if option.required and n not in values_by_name]
     if missing:
-        _refuse_missing(builder, missing, options, fields, written)
-    if missing or any(value is BROKEN for value in built.values()):
+        _refuse_missing(builder, missing, options, written)
+    if missing or any(value is BROKEN for value in values_by_name.values()):
         return BROKEN
-    return _call_class(builder, class_, built, written, fields)
+    return _call_class(builder, class_, values_by_name, written)
 
 
 def _refuse_missing(
-    builder: Builder,
-    missing: Sequence[str],
-    options: Mapping[str, Option],
-    fields: Fields,
-    written: _WrittenComponent,
+    builder: Builder, missing: Sequence[str], options: Collection[str], written: _WrittenOptions
 ) -> None:
     """Note the problem of the missing options, without those that are there and only misspelt."""
-    misspelt = {find_closest_word(name, options) for name in fields.entries if name not in options}
+    unknown = [name for name in written.fields.entries if name not in options]
+    misspelt = {find_closest_word(name, options) for name in unknown}
     names = [f"'{name}'" for name in missing if name not in misspelt]
     if names:
         noun = "option" if len(names) == 1 else "options"
@@ -140,19 +147,15 @@ def _refuse_missing(
 
 
 def _call_class(
-    builder: Builder,
-    class_: type,
-    values_by_name: Mapping[str, Any],
-    written: _WrittenComponent,
-    fields: Fields,
+    builder: Builder, class_: type, values_by_name: Mapping[str, Any], written: _WrittenOptions
 ) -> Any:
     """Return the instance; if its class refuses the values, note that at the one option that it names."""
     try:
         return class_(**values_by_name)
     except (ValueError, EmbergeError) as error:
         spoken = re.findall(r"\w+", str(error))
-        named = [name for name in fields.entries if name in spoken]
-        where = fields.line(named[0]) if len(named) == 1 else written.where
+        named = [name for name in written.fields.entries if name in spoken]
+        where = written.fields.line(named[0]) if len(named) == 1 else written.where
         return builder.refuse(f"{written.label}: {error}", where)
     except Exception as error:  # a `__post_init__` of a plugin may raise anything
         raise PluginError(f"{written.where}: {written.label} cannot be made: {error!r}") from error

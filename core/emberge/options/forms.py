@@ -374,7 +374,7 @@ def options_of(owner: type) -> Mapping[str, Option]:
         PluginError: if a field's type cannot be found or expressed in a recipe; names the class and the
             field.
     """
-    return _read_options(owner)
+    return _read_options(owner)  # mypy takes no class as the argument of a cached function
 
 
 @functools.cache

@@ -191,23 +191,15 @@ class _StepCheck:
     """The check of one step (a `Preflight`): it resolves references and collects problems and notes."""
 
     def __init__(self, step: RecipeStep, inputs: _Inputs) -> None:
-        self._step = step
-        self._inputs = inputs
+        self._step, self._inputs = step, inputs
+        self.deep, self.plugins = inputs.deep, inputs.plugins
         self._reference_problems: list[Problem] = []
         self._lacks_model = False  # then no plan can be made of the others
         self.notes: list[tuple[str, str, NoteLines]] = []
 
     @property
-    def deep(self) -> bool:
-        return self._inputs.deep
-
-    @property
     def readers(self) -> Sequence[Reader]:
         return self._inputs.readers
-
-    @property
-    def plugins(self) -> Plugins:
-        return self._inputs.plugins
 
     def where(self, option: str = "") -> str:
         """Return the place of the option, or of the nearest enclosing option that has a place."""
