@@ -256,16 +256,6 @@ class Plugins:
         """Return each component of a kind, with its default options, in the order of the plugins' names."""
         return [component.type() for component in self.components if component.kind == kind]
 
-    def require(self, kind: str, purpose: str) -> Any:
-        """Return the first component of a kind, with its default options, that `purpose` needs.
-
-        Raises:
-            PluginError: if no plugin adds a component of this kind.
-        """
-        for component in self.every(kind):
-            return component
-        raise PluginError(f"{purpose}: no plugin that adds a {kind} is loaded{self.blocked_hint}")
-
     def component_of(self, type_: Any) -> Component:
         """Return the component whose type this is.
 
