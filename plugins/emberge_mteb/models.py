@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from emberge import Backbone, CheckpointError, Encoder, MediaKind, Model, Workspace
 
-from emberge_mteb.task_media import read_batch_inputs
+from emberge_mteb.task_texts import Prompts, TaskTexts
 
 if TYPE_CHECKING:
     import numpy as np
@@ -115,60 +114,6 @@ def _score_pairs(
     )[:][:, 0]
 
 
-@dataclass(frozen=True)
-class Prompts:
-    """Choice of a prompt by task and side: `template` if set, else the model's `own`, else `default`."""
-
-    template: str | None = None
-    own: Mapping[str, str] = field(default_factory=dict)
-    default: str = ""
-
-    def text(self, task: str, kind: str, side: str | None, placeholders: Mapping[str, str]) -> str:
-        """Return the prompt of one side ("query", "document", or None where both are alike) of a task.
-
-        `placeholders` are the texts for `{instruction}` and `{prompt}` in the template. A model's own prompts
-        are looked up in mteb's order: task and side, task, kind and side, kind, side.
-        """
-        if self.template is not None:
-            template = "" if side == "document" else self.template
-            for name, value in placeholders.items():
-                template = template.replace(f"{{{name}}}", value)
-            return template
-        names = [f"{task}-{side}", task, f"{kind}-{side}", kind, side or ""]
-        if side == "document":
-            names.append("passage")
-        return next((self.own[name] for name in names if name in self.own), self.default)
-
-
-class TaskTexts:
-    """Inputs of a task's queries and documents as texts, as mteb joins titles and texts, and their prompts.
-
-    Images and clips are kept as files below `media` until the next task, without duplicates.
-    """
-
-    def __init__(self, prompts: Prompts, media: Path) -> None:
-        self.placeholders: Mapping[str, str] = {}
-        self._prompts = prompts
-        self._media = media
-
-    def prepare(self, placeholders: Mapping[str, str]) -> None:
-        """Set the next task's `instruction` and `prompt`."""
-        if placeholders is not self.placeholders:  # another task
-            shutil.rmtree(self._media, ignore_errors=True)
-        self.placeholders = placeholders
-
-    def read(self, batches: Any) -> list[str]:
-        """Return the texts of the batches of one of mteb's loaders, in order."""
-        from emberge.media import MediaFolder
-
-        folder = MediaFolder(self._media)
-        return [text for batch in batches for text in read_batch_inputs(batch, folder)]
-
-    def prompt(self, side: str | None, task_metadata: Any) -> str:
-        """Return the prompt of a side, or of both where they are alike (None)."""
-        return self._prompts.text(task_metadata.name, task_metadata.type, side, self.placeholders)
-
-
 def build_model_meta(name: str, fingerprint: str, kinds: Sequence[MediaKind] = ()) -> Any:
     """Return mteb's facts of a model, which reads texts and these kinds of media."""
     from mteb.models.model_meta import ModelMeta
@@ -215,8 +160,8 @@ class VectorModel:
         """Return embeddings [inputs, dimension] of a loader's batches, in order, cut to the task's size."""
         import numpy as np
 
-        prompt = self._texts.prompt(_side_of(prompt_type), task_metadata)
-        rows = self._embed_new(self._texts.read(inputs), prompt)
+        prompt = self._texts.find_prompt(_side_of(prompt_type), task_metadata)
+        rows = self._embed_new(self._texts.read_texts(inputs), prompt)
         if self._size is None:
             return rows
         cut = rows[:, : self._size]
@@ -286,8 +231,8 @@ class SearchModel:
         """Return the embedding of each of a loader's texts: a sparse row, or vectors [tokens, dimension]."""
         side = _side_of(prompt_type)
         tokens = self._embedder.encoder.tokenise(
-            self._texts.read(inputs),
-            prompt=self._texts.prompt(side, task_metadata),
+            self._texts.read_texts(inputs),
+            prompt=self._texts.find_prompt(side, task_metadata),
             max_length=self._max_length,
             queries=side == "query",
         )
@@ -340,5 +285,7 @@ class Reranker:
 
     def predict(self, inputs1: Any, inputs2: Any, *, task_metadata: Any, **_: Any) -> Matrix:
         """Return the scores [n] of queries with documents, of two loaders of equal length."""
-        queries, documents = self._texts.read(inputs1), self._texts.read(inputs2)
-        return self._score_pairs(queries, documents, self._texts.prompt("query", task_metadata))
+        queries, documents = self._texts.read_texts(inputs1), self._texts.read_texts(inputs2)
+        return self._score_pairs(
+            queries, documents, self._texts.find_prompt("query", task_metadata)
+        )

@@ -14,8 +14,9 @@ from emberge_evaluate import compute_statistic
 from emberge_mteb.evaluator import Mteb
 from emberge_mteb.local_sets import EvalEntry
 from emberge_mteb.local_tasks import build_local_task
-from emberge_mteb.models import Prompts, TaskTexts, VectorModel, build_model_meta
+from emberge_mteb.models import VectorModel, build_model_meta
 from emberge_mteb.scoring import score_task
+from emberge_mteb.task_texts import Prompts, TaskTexts
 
 from tests.support.bench import (
     BACKBONE,

@@ -1,0 +1,67 @@
+"""Texts of a task as a model embeds them, and the prompts before them."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from emberge_mteb.task_media import read_batch_inputs
+
+
+@dataclass(frozen=True)
+class Prompts:
+    """Choice of a prompt by task and side: `template` if set, else the model's `own`, else `default`."""
+
+    template: str | None = None
+    own: Mapping[str, str] = field(default_factory=dict)
+    default: str = ""
+
+    def choose(
+        self, task: str, kind: str, side: str | None, placeholders: Mapping[str, str]
+    ) -> str:
+        """Return the prompt of one side ("query", "document", or None where both are alike) of a task.
+
+        `placeholders` are the texts for `{instruction}` and `{prompt}` in the template. A model's own prompts
+        are looked up in mteb's order: task and side, task, kind and side, kind, side.
+        """
+        if self.template is not None:
+            template = "" if side == "document" else self.template
+            for name, value in placeholders.items():
+                template = template.replace(f"{{{name}}}", value)
+            return template
+        names = [f"{task}-{side}", task, f"{kind}-{side}", kind, side or ""]
+        if side == "document":
+            names.append("passage")
+        return next((self.own[name] for name in names if name in self.own), self.default)
+
+
+class TaskTexts:
+    """Inputs of a task's queries and documents as texts, as mteb joins titles and texts, and their prompts.
+
+    Images and clips are kept as files below `media` until the next task, without duplicates.
+    """
+
+    def __init__(self, prompts: Prompts, media: Path) -> None:
+        self.placeholders: Mapping[str, str] = {}
+        self._prompts = prompts
+        self._media = media
+
+    def prepare(self, placeholders: Mapping[str, str]) -> None:
+        """Set the next task's `instruction` and `prompt`."""
+        if placeholders is not self.placeholders:  # another task
+            shutil.rmtree(self._media, ignore_errors=True)
+        self.placeholders = placeholders
+
+    def read_texts(self, batches: Any) -> list[str]:
+        """Return the texts of the batches of one of mteb's loaders, in order."""
+        from emberge.media import MediaFolder
+
+        folder = MediaFolder(self._media)
+        return [text for batch in batches for text in read_batch_inputs(batch, folder)]
+
+    def find_prompt(self, side: str | None, task_metadata: Any) -> str:
+        """Return the prompt of a side, or of both where they are alike (None)."""
+        return self._prompts.choose(task_metadata.name, task_metadata.type, side, self.placeholders)
