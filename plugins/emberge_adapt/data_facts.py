@@ -150,7 +150,7 @@ def _read_rows(data: AdaptData, readers: Sequence[Reader]) -> _AdaptRows:
         tasks=tuple(dict.fromkeys(one_set.info.task for one_set in sets)),
         sets=tuple(one_set.info.name for one_set in sets),
         columns="; ".join(dict.fromkeys(one_set.columns for one_set in sets if one_set.columns)),
-        draws=any(one_set.draws for one_set in sets),
+        draws=any(one_set.draws_positives for one_set in sets),
     )
 
 

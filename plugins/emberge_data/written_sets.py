@@ -81,7 +81,7 @@ def _build_row(example: Example, dataset: StoredDataset) -> dict[str, Any]:
     """Return an example as a row whose columns are recognised by their names."""
     if dataset.info.task == "text":
         return {"text": _build_value(example.anchor)}
-    if dataset.draws:
+    if dataset.draws_positives:
         return {"text": _build_value(example.anchor), "label": example.label}
     row: dict[str, Any] = {
         "query": _build_value(example.anchor),

@@ -174,7 +174,7 @@ class StoredDataset:
         self.fingerprint = sha256(json.dumps(parts).encode()).hexdigest()
 
     @property
-    def draws(self) -> bool:
+    def draws_positives(self) -> bool:
         """True if rows are a text and a label, whose positives and negatives are drawn."""
         return self._labels is not None
 

@@ -120,7 +120,7 @@ class ComparedSet:
 
         from emberge_data.steps.row_texts import DistinctTexts, read_row_texts
 
-        if dataset.info.task == "text" or dataset.draws:
+        if dataset.info.task == "text" or dataset.draws_positives:
             raise DataError(explain_missing_positives(dataset.info.name))
         counts = array("q")
         texts = itertools.chain(read_row_texts([dataset], counts), corpus)

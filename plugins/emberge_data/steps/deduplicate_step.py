@@ -91,7 +91,7 @@ def list_compared(dataset: StoredDataset, example: Example) -> ComparedTexts:
     with rows of the same label, as its positives are other rows of that label.
     """
     anchor = normalise(example.anchor)
-    positives = () if dataset.draws else example.positives
+    positives = () if dataset.draws_positives else example.positives
     if example.label is not None or not positives:
         return ComparedTexts(f"\0{example.label}", (anchor,))
     parts = [anchor, "\n".join(sorted(map(normalise, positives)))]

@@ -155,7 +155,7 @@ def drop_lonely(
 
     `outcomes` is called twice for such a set: once to count labels.
     """
-    if not dataset.draws:
+    if not dataset.draws_positives:
         yield from outcomes()
         return
     rows_by_label = Counter(

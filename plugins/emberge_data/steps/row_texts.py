@@ -111,7 +111,7 @@ def read_row_texts(datasets: Iterable[StoredDataset], counts: array[int]) -> Ite
     for dataset in datasets:
         for row in range(len(dataset)):
             example = dataset[row]
-            positives = () if dataset.draws else example.positives
-            negatives = () if dataset.draws else example.negatives
+            positives = () if dataset.draws_positives else example.positives
+            negatives = () if dataset.draws_positives else example.negatives
             counts.extend((1, len(positives), len(negatives)))
             yield from (example.anchor, *positives, *negatives)

@@ -57,11 +57,11 @@ def test_the_first_rows_are_examples() -> None:
 class Drawn(InMemory):
     """A set, whose positives and negatives may be drawn."""
 
-    draws: bool = False
+    draws_positives: bool = False
 
 
-def dataset(*rows: Example, draws: bool = False) -> Any:
-    return Drawn(DatasetInfo("a", "retrieval", len(rows)), rows, draws=draws)
+def dataset(*rows: Example, draws_positives: bool = False) -> Any:
+    return Drawn(DatasetInfo("a", "retrieval", len(rows)), rows, draws_positives=draws_positives)
 
 
 def test_the_last_row_of_a_label_goes_where_positives_are_drawn() -> None:
@@ -76,7 +76,7 @@ def test_the_last_row_of_a_label_goes_where_positives_are_drawn() -> None:
 
     assert list(drop_lonely(dataset(*rows), outcomes)) == given
     assert len(asked) == 1
-    found = list(drop_lonely(dataset(*rows, draws=True), outcomes))
+    found = list(drop_lonely(dataset(*rows, draws_positives=True), outcomes))
     alone = "no other row of its label is left"
     assert [one.note for one in found] == [alone, "a copy", "kept", "kept", alone]
     assert [one.after for one in found] == [None, None, rows[2], rows[3], None]
