@@ -107,8 +107,10 @@ def _read_headers(
             checkpoint = _open_model(model)
             checkpoints[model.name] = checkpoint
             if checkpoint.has_weights:
-                model_names = _read_names(model, checkpoint, whole)
-                names.update({model.name: model_names} if model_names else {})
+                model_names = checkpoint.read_names(whole=whole)
+                if model_names is not None:
+                    is_trunk = model.part == "text"
+                    names[model.name] = model_names.select_text_trunk() if is_trunk else model_names
             elif whole or describe_other_format(checkpoint.trunk):
                 _ = checkpoint.specs  # raises what the folder contains instead
         except EmbergeError as error:
@@ -122,14 +124,6 @@ def _open_model(model: MergeInput) -> Checkpoint:
     from emberge.merging.adapter_reader import open_model
 
     return open_model(model.folder or Path(), model.adapter)
-
-
-def _read_names(model: MergeInput, checkpoint: Checkpoint, whole: bool) -> Names | None:
-    """Return a model's tensor names with its adapter applied; None if weights do not exist yet."""
-    names = checkpoint.read_names(whole=whole)
-    if names is not None and model.part == "text":
-        names = names.select_text_trunk()
-    return names
 
 
 def _find_template(

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Literal, get_args
 
 from emberge import (
     Artifact,
@@ -20,6 +20,7 @@ from emberge import (
     Step,
     TensorRef,
     Workspace,
+    suggest,
 )
 from emberge.merging import MergeRequest, Rule, VocabularyPolicy, plan_merge
 from emberge.model_folder import Checkpoint
@@ -40,8 +41,6 @@ from emberge_merge.steps.merge_options import (
     list_members,
     locate_statistics,
     read_weight_factors,
-    require_keep,
-    require_weights,
 )
 from emberge_merge.steps.plan_note import describe_plan
 
@@ -97,8 +96,17 @@ class Merge(Step):
     """Largest size of a file of weights; larger weights are split over several files."""
 
     def __post_init__(self) -> None:
-        require_keep(self.keep, self.base)
-        require_weights(self.weights)
+        if self.keep and self.base is None:
+            raise ValueError(
+                f"'keep: {self.keep:g}' keeps that share of the base, and there is none; name the model that "
+                "these were trained from under 'base'"
+            )
+        text = self.weights.text if isinstance(self.weights, FileRef) else "."
+        if not text.startswith(("$", ".", "/", "~")):
+            words = get_args(Weights)
+            raise ValueError(
+                f"weights '{text}' is none of {', '.join(words)}, nor a step or a file{suggest(text, words)}"
+            )
 
     @property
     def loads(self) -> tuple[str, ...]:

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Literal, get_args
+from typing import Literal
 
 from emberge import (
     CheckpointError,
@@ -21,7 +21,6 @@ from emberge import (
     Stage,
     TensorRef,
     Workspace,
-    suggest,
 )
 from emberge.contracts import list_statistics_files, walk_stages
 from emberge.merging import MergeInput, ModelPart
@@ -171,38 +170,11 @@ def locate_statistics(
     return {file.text: data(file) for link in links for file in list_statistics_files(link)}
 
 
-def require_keep(keep: float, base: ModelRef | None) -> None:
-    """Refuse a share of the base that is given without a base.
-
-    Raises:
-        ValueError: if it is; the message has the remedy.
-    """
-    if keep and base is None:
-        raise ValueError(
-            f"'keep: {keep:g}' keeps that share of the base, and there is none; name the model that these "
-            "were trained from under 'base'"
-        )
-
-
 def keep_base(strategy: tuple[Stage, ...], keep: float) -> tuple[Stage, ...]:
     """Return the strategy with its last result averaged with the base; the same strategy if `keep` is 0."""
     if not keep or not strategy or not isinstance(strategy[-1], MergeStrategy):
         return strategy  # a chain that does not end with a strategy is a problem of its own
     return (*strategy[:-1], KeepBase(by=strategy[-1], keep=keep))
-
-
-def require_weights(weights: Weights | FileRef) -> None:
-    """Refuse a word that names no weights.
-
-    Raises:
-        ValueError: if it is none of the known words, which the message lists.
-    """
-    if isinstance(weights, FileRef) and not weights.text.startswith(("$", ".", "/", "~")):
-        words = get_args(Weights)
-        raise ValueError(
-            f"weights '{weights.text}' is none of {', '.join(words)}, nor a step or a file"
-            + suggest(weights.text, words)
-        )
 
 
 def describe_later_weights(weights: Weights | FileRef) -> str:
