@@ -148,7 +148,7 @@ def test_dora_gives_the_numbers_computed_by_hand(tmp_path: Path) -> None:  # T-F
     assert found.tolist() == near(expected, addends=1)  # in float64, rounded once
 
 
-def test_a_row_without_length_stays_zero(tmp_path: Path) -> None:
+def test_a_row_of_norm_zero_stays_zero_under_dora(tmp_path: Path) -> None:
     specs = specs_of(tmp_path / "zero.safetensors", w=torch.zeros(2, 3), m=torch.ones(2))
     spec = AdaptedSpec(
         "w", (2, 3), "float32", origin=specs["w"], changes=(MagnitudeScale(specs["m"]),)
@@ -220,7 +220,7 @@ def wrapped(kind: str, base: Path, folder: Path) -> Path:
 
 
 @pytest.mark.parametrize("kind", ["masked", "sentence", "old", "named"])
-def test_names_of_other_classes_and_wrappers_lead_to_the_bases(
+def test_adapters_of_other_classes_and_wrappers_find_the_bases_tensors(
     kind: str, base: Path, tmp_path: Path
 ) -> None:
     adapter = wrapped(kind, base, tmp_path / "adapter")
@@ -273,7 +273,7 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
 
 
 @pytest.mark.parametrize("case", REFUSED)
-def test_what_cannot_be_merged_is_refused_by_name_before_work(
+def test_adapters_that_cannot_be_merged_are_refused_by_name_before_work(
     case: str, base: Path, plain: Path, tmp_path: Path
 ) -> None:
     adapter = shutil.copytree(plain, tmp_path / "adapter")

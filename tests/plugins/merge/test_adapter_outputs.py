@@ -332,7 +332,7 @@ def others(base: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.parametrize("said", REFUSED)
-def test_what_cannot_be_an_adapter_is_refused_before_work(
+def test_merges_that_are_no_adapter_are_refused_before_work(
     said: str, place: Path, others: Path, plugins: Plugins
 ) -> None:
 

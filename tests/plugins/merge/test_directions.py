@@ -42,7 +42,7 @@ def angle(a: Tensor, b: Tensor) -> float:
 
 @pytest.mark.parametrize("ratio", [1e-4, 1.0, 1e4])
 @pytest.mark.parametrize("apart", [1e-3, 0.5, 3.0])
-def test_lengths_far_apart_leave_the_angle(apart: float, ratio: float) -> None:
+def test_slerp_halves_the_angle_of_vectors_of_any_lengths(apart: float, ratio: float) -> None:
     """T = 1/2 lies half the angle from either, however long one is beside the other."""
     torch.manual_seed(1)
     first = torch.randn(60_000, dtype=torch.float64)

@@ -46,7 +46,7 @@ def merged(
     return merge_state_dicts(states, [stage], weights=weights, **settings)["w"]
 
 
-def test_the_worked_numbers() -> None:  # T-E30
+def test_fisher_gives_the_worked_numbers() -> None:  # T-E30
     expected = torch.tensor([[0.36, 0.05, -0.05], [-0.275, -0.565, 0.4]], dtype=torch.float64)
     found = merged([D1, D2], [F1, F2], normalise="none")
     torch.testing.assert_close(found, expected, atol=1e-5, rtol=0)

@@ -75,7 +75,7 @@ def test_every_strategy_is_merged_back_with_the_base(name: str) -> None:
         torch.testing.assert_close(value, expected, rtol=1e-12, atol=1e-12)
 
 
-def test_one_line_keeps_half_of_the_base(place: Path, plugins: Plugins) -> None:
+def test_the_option_keep_averages_the_result_with_the_base(place: Path, plugins: Plugins) -> None:
     options = (
         "merge: {models: [{model: ./a, weight: 3}, ./b], base: ./base, keep: 0.5, "
         "rules: [{filter: LayerNorm, strategy: karcher}]}"

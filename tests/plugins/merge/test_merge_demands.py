@@ -112,7 +112,7 @@ def test_numbers_have_a_range(name: str, option: str, within: tuple[float, float
     assert given.within == within
 
 
-def test_a_group_is_what_its_strategy_is() -> None:
+def test_a_group_needs_what_its_strategy_needs() -> None:
     inner = Fisher(statistics=())
     outer = Group(by=inner)
     assert [one.scope for one in outer.passes] == [one.scope for one in inner.passes]
@@ -120,7 +120,7 @@ def test_a_group_is_what_its_strategy_is() -> None:
 
 
 @pytest.mark.parametrize("name", ["karcher", "multi_slerp", "slerp", "nuslerp", "sequential_slerp"])
-def test_directions_that_cancel_out_are_reported_and_others_are_no_news(name: str) -> None:
+def test_only_directions_that_cancel_out_are_reported(name: str) -> None:
     first, stage = torch.tensor([1.0, 2.0]).double(), link(name)
     for second, says in ((torch.tensor([2.0, 1.0]).double(), ""), (-3 * first, "cancel out")):
         (block,) = blocks_of("w", [first, second], None, options=Options(t=0.5))

@@ -21,7 +21,7 @@ def given(*words: str) -> argparse.Namespace:
 @pytest.mark.parametrize(
     "words", ["./a --out merged ./b", "--out merged ./a ./b", "./a ./b --out merged"]
 )
-def test_words_and_options_may_take_turns(words: str) -> None:
+def test_models_and_options_may_be_in_any_order(words: str) -> None:
     options = given(*words.split(), "--set", "t=1")
     assert (options.models, options.out) == (["./a", "./b"], Path("merged"))
     assert options.overrides == ["t=1"], "each option counts once"
@@ -84,6 +84,6 @@ def test_every_option_of_the_step_can_be_set(words: str) -> None:
         "--strategy slerp --set tt=0.3": "'slerp' has no option 'tt'",
     }.items(),
 )
-def test_an_option_that_neither_has_or_given_twice_is_refused(words: str, said: str) -> None:
+def test_unknown_options_and_options_given_twice_are_refused(words: str, said: str) -> None:
     with pytest.raises(RecipeError, match=said):
         read_merge(given("./a", "./b", *words.split(), "--out", "m"), load_plugins())

@@ -50,7 +50,9 @@ def merged(
         (0.9, [[0.24, -0.129175, 0.062086], [-0.3, -0.533298, 0.518323]]),
     ],
 )
-def test_the_worked_numbers(off_diagonal: float, expected: list[list[float]]) -> None:  # T-E30
+def test_regmean_gives_the_worked_numbers(
+    off_diagonal: float, expected: list[list[float]]
+) -> None:  # T-E30
     found = merged([D1, D2], [X1.mT @ X1, X2.mT @ X2], off_diagonal=off_diagonal)
     torch.testing.assert_close(found, torch.tensor(expected).double(), atol=1e-6, rtol=0)
 

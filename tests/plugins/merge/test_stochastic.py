@@ -116,7 +116,7 @@ def test_a_density_of_zero_leaves_the_base(name: str) -> None:
     assert all(torch.equal(found[n], base[n]) for n in base)
 
 
-def test_what_is_rarely_kept_is_divided_by_its_own_probability() -> None:
+def test_each_kept_delta_is_divided_by_its_own_probability() -> None:
     """At 0.05 a kept element counts 20 times; DELLA's of a row at density 0.2 are 0.05, 0.2 and 0.35."""
     ones = torch.ones(4000).tolist()
     dare = {"density": 0.05, "rescale_mode": "inverse_density"}

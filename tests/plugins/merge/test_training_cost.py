@@ -23,7 +23,9 @@ def train(**datasets: tuple[int, int]) -> TrainingWork:
         ([0.2, 0.4, 0.6, 0.8, 1.0], 3.0),
     ],
 )
-def test_the_papers_bags_cost_what_the_paper_says(ratios: list[float], times: float) -> None:
+def test_the_training_cost_of_the_papers_bags_is_the_papers(
+    ratios: list[float], times: float
+) -> None:
     trainings = {
         f"bag {number}": train(find=(round(100 * ratio), 100), alike=(round(40 * ratio), 40))
         for number, ratio in enumerate(ratios)

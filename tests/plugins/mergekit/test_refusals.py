@@ -98,7 +98,7 @@ def test_a_problem_of_a_config_names_its_line(said: str) -> None:
     assert any(fault.startswith(said) for fault in found), found
 
 
-def test_every_fault_is_told_at_once() -> None:
+def test_all_problems_of_a_config_are_reported_at_once() -> None:
     text = changed("{weight: 0.5}", "{wieght: 0.5}") + "dtpye: float32\nparameters: {normlize: 1}\n"
     assert [fault.partition(":")[0] for fault in faults(text)] == ["3", "7", "8"]
 
@@ -117,9 +117,7 @@ def test_a_problem_after_the_translation_names_a_line_of_the_recipe(
     assert f"{config} (translated):7: './b': there is no such folder" in said
 
 
-def test_a_config_that_is_not_there_is_named(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_missing_config_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     config = tmp_path / "config.yml"
     for verb in (["merge", str(config)], ["run", str(config)], ["check", str(config)]):
         out = ["--out", str(tmp_path / "out")] if verb[0] != "check" else []

@@ -79,7 +79,7 @@ def test_convert_prints_a_recipe_that_makes_the_same_bytes(
     assert json.loads(artifact)["base"]["name"] == "./base"
 
 
-def test_a_filter_of_a_head_that_a_model_lacks_is_no_fault(tmp_path: Path) -> None:
+def test_a_filter_of_a_head_that_a_model_lacks_is_no_problem(tmp_path: Path) -> None:
     for seed, name in enumerate("ab"):
         llama(tmp_path / name, seed=seed, num_hidden_layers=1, tie_word_embeddings=True)
     path = tmp_path / "config.yml"

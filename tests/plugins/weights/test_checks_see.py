@@ -8,7 +8,7 @@ import pytest
 from emberge.cli.main import main
 
 
-def test_a_check_counts_what_was_not_looked_at_and_lists_it_if_asked(
+def test_a_check_counts_unseen_inputs_and_long_lists_them(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     path = tmp_path / "recipe.yaml"

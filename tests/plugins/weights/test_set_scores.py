@@ -9,7 +9,7 @@ from emberge_weights.set_scores import first_documents, score_set
 from emberge_weights.weight_sets import WeightSet
 
 
-def test_first_documents_are_found_beyond_those_that_are_searched_at_once(
+def test_nearest_documents_are_found_across_blocks_of_a_search(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr("emberge_weights.set_scores.SEARCHED", 7)

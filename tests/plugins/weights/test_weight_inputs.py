@@ -71,7 +71,7 @@ NEAR = WeightSet(
 )
 
 
-def test_sets_have_their_texts_by_side_and_what_decides_their_scores(tmp_path: Path) -> None:
+def test_sets_have_queries_documents_and_judgements(tmp_path: Path) -> None:
     assert read(tmp_path, only=("asked", "near")) == [ASKED, NEAR]
     assert (ASKED.unit, NEAR.unit) == ("query", "pair")
 

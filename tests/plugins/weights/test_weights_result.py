@@ -71,7 +71,7 @@ def result_of(search: Search) -> SearchResult:
     return SearchResult(MODELS, search, merged())
 
 
-def test_facts_have_what_was_foretold_and_what_is_real() -> None:
+def test_facts_have_predicted_and_real_scores() -> None:
     facts = rounded(result_of(searched()).facts())
     over_equal = facts.pop("over_equal")
     assert over_equal["difference"] == pytest.approx(0.175, abs=1e-6)

@@ -109,7 +109,7 @@ def test_measures_are_joined_over_the_scope_of_their_pass() -> None:
             assert abs(total) <= 2 * gamma(3) * size
 
 
-def test_options_follow_depth_names_and_models() -> None:
+def test_options_are_resolved_by_depth_name_and_model() -> None:
     states = [{n: torch.zeros(s) for n, s in SHAPES.items()}] * 2
     shift = PerTensor([{"filter": "embed", "value": 9}, {"value": [1, 3]}])
     found = merge_state_dicts(states, [Centre(shift=shift)])

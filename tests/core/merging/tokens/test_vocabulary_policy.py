@@ -96,7 +96,7 @@ def ids(folder: Path) -> dict[str, int]:
     return dict(found.tokens)
 
 
-def test_equal_tokens_are_merged_and_one_models_meaning_is_copied(tmp_path: Path) -> None:
+def test_rows_of_equal_tokens_are_merged_and_of_one_models_token_copied(tmp_path: Path) -> None:
     a = write(tmp_path / "a", ["u", "cat"], [(0, 2), (4, 4)])
     vision = write(tmp_path / "v", ["u", "cat"], [(2, 0), (0, 8), (5, 7)], {"<image>": 2})
     assert merged(tmp_path / "out", a, vision, weights=(3, 1)) == [[0.5, 1.5], [3, 5], [5, 7]]
@@ -118,7 +118,7 @@ def test_rows_of_padding_do_not_count_in_the_mean_of_a_token(tmp_path: Path) -> 
         assert ids(tmp_path / f"out{number}")["[MASK]"] == 2
 
 
-def test_rows_of_no_token_are_whatever_they_are(tmp_path: Path) -> None:
+def test_rows_without_a_token_are_merged_by_position(tmp_path: Path) -> None:
     """Room that every model keeps is merged as it stands, and stays the template's where it alone has it."""
     a = write(tmp_path / "a", ["u", "cat"], [(0, 2), (4, 4), (1, 3), (7, 9)])
     b = write(tmp_path / "b", ["u", "cat"], [(2, 0), (0, 8), (3, 1), (9, 7)])
@@ -251,13 +251,15 @@ def test_one_token_on_two_ids_is_refused(
     assert "different tokenizers" in problems(a, b)
 
 
-def test_a_chosen_tokenizer_says_whose_token_counts(clashing: list[Path], tmp_path: Path) -> None:
+def test_a_chosen_tokenizer_decides_between_two_tokens_of_one_id(
+    clashing: list[Path], tmp_path: Path
+) -> None:
     a, b, c = clashing
     assert merged(tmp_path / "chosen", a, b, c, how={"tokenizer": b})[2] == [5, 7]
     assert ids(tmp_path / "chosen") == {"u": 0, "cat": 1, "<b>": 2}
 
 
-def test_a_vocabulary_of_lines_grows_too(tmp_path: Path) -> None:
+def test_a_vocab_txt_gets_the_new_tokens(tmp_path: Path) -> None:
     words = ["u", "cat", "dog"]
     a = write(tmp_path / "a", words[:2], [(0, 2), (4, 4)])
     b = write(tmp_path / "b", words, [(2, 0), (0, 8), (5, 7)])
