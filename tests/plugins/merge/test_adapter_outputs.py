@@ -313,7 +313,7 @@ REFUSED = {
     "no sum of products of thin factors .DoRA.; give a rank": adapters_of(
         "./bert+./a0", "./bert+./dora"
     ),
-    "'./tuned.*' lies on another base than './bert'; only adapters of one base": adapters_of(
+    "'tuned.*' lies on another base than './bert'; only adapters of one base": adapters_of(
         "./bert+./a0", "./tuned+./a1"
     ),
     r"its shape is \[64\] and in the base \[32\]; an adapter changes none": extract("./wide"),
