@@ -40,7 +40,7 @@ def form_team(machine: Machine, *, shard: bool) -> RankTeam:
 
 @dataclasses.dataclass(frozen=True)
 class _StepCall:
-    """What the first rank shares about a step: ids and hashes, which JSON can carry."""
+    """Facts that the first rank shares about a step: ids and hashes, as values of JSON."""
 
     step_id: str
     fingerprint: str
