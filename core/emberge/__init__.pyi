@@ -88,7 +88,7 @@ from .errors import suggest as suggest
 from .hookspecs import hookimpl as hookimpl
 from .hookspecs import make_hook as make_hook
 from .merging.chain import merge_blocks as merge_blocks
-from .numerics.score_tables import unit_vectors as unit_vectors
+from .numerics.score_tables import scale_to_unit as scale_to_unit
 from .plugins import Plugins as Plugins
 from .plugins import load_plugins as load_plugins
 from .recipes.checked_run import run_recipe as run_recipe

@@ -252,11 +252,11 @@ class Plugins:
         )
         raise PluginError(f"there is no {word} '{name}'{hint}{self.blocked_hint}")
 
-    def every(self, kind: str) -> list[Any]:
+    def build_every(self, kind: str) -> list[Any]:
         """Return each component of a kind, with its default options, in the order of the plugins' names."""
         return [component.type() for component in self.components if component.kind == kind]
 
-    def component_of(self, type_: Any) -> Component:
+    def find_component(self, type_: Any) -> Component:
         """Return the component whose type this is.
 
         Raises:
@@ -267,7 +267,7 @@ class Plugins:
                 return component
         raise PluginError(f"{getattr(type_, '__name__', type_)} was added by no plugin")
 
-    def components_behind(self, value: Any) -> dict[Component, int]:
+    def map_revisions(self, value: Any) -> dict[Component, int]:
         """Map the components that a value consists of to their revisions.
 
         These are the value itself and all components in its options, in order.
@@ -275,7 +275,7 @@ class Plugins:
         revisions: dict[Component, int] = {}
         for type_ in dict.fromkeys(type(part) for _, part in walk_parts(value)):
             try:
-                revisions[self.component_of(type_)] = getattr(type_, "revision", 1)
+                revisions[self.find_component(type_)] = getattr(type_, "revision", 1)
             except PluginError:
                 continue  # a part of a component's options
         return revisions

@@ -188,7 +188,7 @@ def find_task(config: Mapping[str, Any]) -> str | None:
     return _TASK_ALIASES.get(match[1], match[1]) if match else ""
 
 
-def head_of(name: str) -> str:
+def find_head(name: str) -> str:
     """Return the head that a tensor of a head belongs to, with two words for BERT's (`cls.predictions`)."""
     first, _, inner = name.partition(".")
     return f"{first}.{inner.partition('.')[0]}" if first == "cls" else first
@@ -201,16 +201,16 @@ def find_heads(outside: Iterable[str], inside: Iterable[str], *, wrapped: bool) 
     has no prefix (`wrapped` is False), all names are in `inside`.
     """
     inside = list(inside)
-    heads = {name for name in inside if head_of(name) == POOLER}
+    heads = {name for name in inside if find_head(name) == POOLER}
     if any(name.startswith("encoder.") for name in inside):
-        heads |= {name for name in inside if head_of(name) == _DECODER}
+        heads |= {name for name in inside if find_head(name) == _DECODER}
     if not wrapped:
-        heads |= {name for name in inside if head_of(name).partition(".")[0] in _KNOWN_HEADS}
+        heads |= {name for name in inside if find_head(name).partition(".")[0] in _KNOWN_HEADS}
         return frozenset(heads)
     outside = list(outside)
-    layered_heads = {head_of(name) for name in outside if _NUMBERED.search(name)}
+    layered_heads = {find_head(name) for name in outside if _NUMBERED.search(name)}
     for name in outside:
-        head = head_of(name)
+        head = find_head(name)
         if head not in layered_heads and not any(word in head for word in _TOWERS):
             heads.add(name)
     return frozenset(heads)
@@ -292,7 +292,7 @@ class Names:
         """Return the input embedding, which is also the language head if the two are tied."""
         return next((self.specs[name] for name in self.specs if name in _EMBEDDED), None)
 
-    def original(self, name: str) -> TensorSpec | None:
+    def find_original(self, name: str) -> TensorSpec | None:
         """Return the tensor that `name` copies in a tied model, by name and shape; None for other names."""
         target = TIED.get(name)
         if target is None:
@@ -305,12 +305,12 @@ class Names:
     def find_substitute(self, name: str) -> TensorSpec | None:
         """Return the tensor that a tied model uses in place of a missing copy `name`; None if untied."""
         ties_by_class = self.task != "" and self.tied is not False
-        return self.original(name) if ties_by_class or self.tied is True else None
+        return self.find_original(name) if ties_by_class or self.tied is True else None
 
     def shares_head(self, other: Names, name: str) -> bool:
         """Return whether both models have, for the same task, the head that the tensor `name` belongs to."""
-        head = head_of(name)
-        if not any(head_of(own_name) == head for own_name in self.heads):
+        head = find_head(name)
+        if not any(find_head(own_name) == head for own_name in self.heads):
             return self.find_substitute(name) is not None
         same_task = self.task == other.task or not self.task or not other.task
         return same_task or head == POOLER
@@ -321,7 +321,7 @@ class Names:
             return False
         if name == HEAD:
             return self.tied is True or name not in self.specs
-        has_copy = self.original(name) is not None
+        has_copy = self.find_original(name) is not None
         return has_copy and (self.tied is not False or name not in self.specs)
 
     def is_outside_trunk(self, name: str) -> bool:
@@ -366,7 +366,7 @@ def _remove_prefix(name: str, prefix: str, outer: str) -> str:
 
 def is_unused_by_encoders(name: str) -> bool:
     """Return whether no embedding depends on the tensor of this canonical name: a pooler, a decoder."""
-    return head_of(name) in _UNUSED_HEADS
+    return find_head(name) in _UNUSED_HEADS
 
 
 def is_buffer(name: str) -> bool:

@@ -45,7 +45,7 @@ class Fields:
     where: str
     lines: Mapping[str, str] = field(default_factory=dict)
 
-    def line(self, key: str) -> str:
+    def locate(self, key: str) -> str:
         """Return the place of a key."""
         return self.lines.get(key, self.where)
 
@@ -175,14 +175,14 @@ class _NodeConverter:
         if node.tag not in (_TAG + "seq", _TAG + "map"):
             self._note(node, f"the tag {node.tag} means nothing here")
         if isinstance(node, yaml.SequenceNode):
-            return Items(tuple(self.convert(item) for item in node.value), self._where(node))
+            return Items(tuple(self.convert(item) for item in node.value), self._locate(node))
         return self._read_fields(node)
 
-    def _where(self, node: yaml.Node) -> str:
+    def _locate(self, node: yaml.Node) -> str:
         return self._place(node.start_mark.line + 1)
 
     def _note(self, node: yaml.Node, message: str) -> None:
-        self._problems.append(Problem(message, self._where(node)))
+        self._problems.append(Problem(message, self._locate(node)))
 
     def _read_fields(self, node: yaml.Node) -> Fields:
         entries: dict[str, Node] = {}
@@ -197,11 +197,11 @@ class _NodeConverter:
                 self._note(key, f"'{key.value}' is written twice, first at {lines[key.value]}")
             else:
                 entries[key.value] = self.convert(value)
-                lines[key.value] = self._where(key)
+                lines[key.value] = self._locate(key)
         for other in merged:
             for name in [n for n in other.entries if n not in entries]:
-                entries[name], lines[name] = other.entries[name], other.line(name)
-        return Fields(entries, self._where(node), lines)
+                entries[name], lines[name] = other.entries[name], other.locate(name)
+        return Fields(entries, self._locate(node), lines)
 
     def _read_merged_fields(self, node: yaml.Node) -> Iterator[Fields]:
         is_list = isinstance(node, yaml.SequenceNode)
@@ -217,12 +217,12 @@ class _NodeConverter:
         convert = _CONVERTERS.get("str" if kind == "merge" else kind)
         if convert is None:
             self._note(node, f"the tag {node.tag} means nothing here")
-            return Scalar(node.value, node.value, self._where(node))
+            return Scalar(node.value, node.value, self._locate(node))
         try:
-            return Scalar(convert(node.value), node.value, self._where(node))
+            return Scalar(convert(node.value), node.value, self._locate(node))
         except ValueError:
             self._note(node, f"{node.value[:60]!r} is no {kind}")
-            return Scalar(None, node.value, self._where(node))
+            return Scalar(None, node.value, self._locate(node))
 
 
 def _parse_bool(text: str) -> bool:

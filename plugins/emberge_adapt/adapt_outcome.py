@@ -42,7 +42,7 @@ class AdaptOutcome(os.PathLike[str]):
 
     def __str__(self) -> str:
         """Return the gain, what was forgotten, size and weights, as lines."""
-        return "\n".join(self.lines()).strip()
+        return "\n".join(self.format_lines()).strip()
 
     @property
     def model(self) -> str:
@@ -67,7 +67,7 @@ class AdaptOutcome(os.PathLike[str]):
     @property
     def gain(self) -> Comparison | None:
         """Comparison of the model with the base on the test."""
-        return self.judged.difference(self.judged.models[1], _IN_DOMAIN)
+        return self.judged.find_difference(self.judged.models[1], _IN_DOMAIN)
 
     @property
     def has_gain(self) -> bool:
@@ -83,7 +83,7 @@ class AdaptOutcome(os.PathLike[str]):
         """Load the model without network and remote code; `options` are others of `SentenceTransformer`."""
         return StepResult(MODEL, self.out / MODEL).load(**options)
 
-    def lines(self) -> Iterator[str]:
+    def format_lines(self) -> Iterator[str]:
         """Yield the outcome as lines for the terminal."""
         yield ""
         for title, text in self._list_rows():
@@ -124,7 +124,7 @@ class AdaptOutcome(os.PathLike[str]):
         return sum(task.units or 0 for task in tasks), min(nouns)
 
     def _describe_gain(self) -> str:
-        base, model = (self.judged.value(name, _IN_DOMAIN) for name in self.judged.models[:2])
+        base, model = (self.judged.find_value(name, _IN_DOMAIN) for name in self.judged.models[:2])
         if self.gain is None or base is None or model is None:
             return "unknown: the test has no score"
         return (
@@ -134,12 +134,12 @@ class AdaptOutcome(os.PathLike[str]):
 
     def _describe_best_member(self) -> str:
         _, model, *members = self.judged.models
-        known = {name: self.judged.value(name, _IN_DOMAIN) for name in members}
+        known = {name: self.judged.find_value(name, _IN_DOMAIN) for name in members}
         values = {name: value for name, value in known.items() if value is not None}
         if not values:
             return "unknown"
         best = max(values, key=lambda name: values[name])
-        comparison = self.judged.difference(model, _IN_DOMAIN, best)
+        comparison = self.judged.find_difference(model, _IN_DOMAIN, best)
         difference = f", the model {format_difference(comparison)}" if comparison else ""
         return f"{best} alone {100 * values[best]:.1f}{difference}"
 

@@ -157,7 +157,7 @@ def _require_documents(documents: str, data: AdaptData, plugins: Plugins) -> Non
             "line of a .txt file; write them to a file, or name the folder as DATA"
         )
     if not documents.lower().endswith(".txt"):
-        for row in read_document_rows(Path(documents), plugins.every("reader")):
+        for row in read_document_rows(Path(documents), plugins.build_every("reader")):
             row.join()
 
 
@@ -269,5 +269,5 @@ def run(options: argparse.Namespace, plugins: Plugins) -> int:
         raise RecipeError("name the folder of the results by --out DIR, or only --print the recipe")
     machine = find_machine(options.devices, options.workers, options.memory)
     outcome = run_adaptation(adaptation, options.out, plugins, machine=machine, quiet=options.quiet)
-    print("\n".join(outcome.lines()))
+    print("\n".join(outcome.format_lines()))
     return RequirementError.exit_code if outcome.unmet else 0

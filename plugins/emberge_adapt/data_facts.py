@@ -91,7 +91,7 @@ def read_facts(data: AdaptData, model_folder: Path, plugins: Plugins) -> DataFac
     """
     from emberge_encoder import load_tokenizer
 
-    readers = plugins.every("reader")
+    readers = plugins.build_every("reader")
     rows = (_read_passages if data.kind == "documents" else _read_rows)(data, readers)
     is_passages = data.kind == "documents"
     if rows.count < FEWEST_ROWS:

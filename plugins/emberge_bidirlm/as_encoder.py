@@ -109,7 +109,7 @@ class AsEncoder(Step):
         layout = build_encoder_layout(checkpoint)
         width = int(load_trunk_config(checkpoint).hidden_size)
         files: dict[str, Any] = {
-            checkpoint.in_trunk("config.json"): build_encoder_config(checkpoint)
+            checkpoint.locate_in_trunk("config.json"): build_encoder_config(checkpoint)
         }
         if mask is not None:
             files |= mask.files(checkpoint)
@@ -177,7 +177,7 @@ class MaskToken:
             path = checkpoint.trunk / name
             if path.is_file() or name == _TOKEN_FILES[0]:
                 content = read_object(path) if path.is_file() else {}
-                contents[checkpoint.in_trunk(name)] = {**content, "mask_token": self.token}
+                contents[checkpoint.locate_in_trunk(name)] = {**content, "mask_token": self.token}
         return contents
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from emberge import ALL_KINDS, EmbeddingKind, Embeddings, Loss, Positive
-from emberge.numerics import blockwise, lowest_score
+from emberge.numerics import apply_blockwise, find_lowest_score
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -123,14 +123,14 @@ class PRO(TemperedPairLoss):
             """Return each pair's term, and 1 if the pair has a term, else 0 [rows, 2]."""
             gap = score[rows, None] - score[None]
             is_below = (gap > TIE) & scored[rows, None] & scored[None]
-            logits = (scaled * gap).masked_fill(~is_below, lowest_score(scaled))
+            logits = (scaled * gap).masked_fill(~is_below, find_lowest_score(scaled))
             positive_logits = scaled[rows] * gap.masked_fill(~is_below, 0.0).amax(1)
             others_logsumexp = logits.logsumexp(1) - positive_logits
             any_below = is_below.any(1)
             terms = torch.logaddexp(others_logsumexp, torch.zeros_like(others_logsumexp))
             return torch.stack([terms.masked_fill(~any_below, 0.0), any_below], dim=1)
 
-        total, count = blockwise(len(cosine), len(cosine), block).sum(0)
+        total, count = apply_blockwise(len(cosine), len(cosine), block).sum(0)
         mean: Tensor = total / count.clamp(min=1)
         return mean
 
@@ -160,7 +160,7 @@ class RankKL(TemperedPairLoss):
 
         def log_shares(values: Tensor) -> Tensor:
             scaled = values / self.temperature
-            return scaled.masked_fill(~scored, lowest_score(scaled)).log_softmax(0)
+            return scaled.masked_fill(~scored, find_lowest_score(scaled)).log_softmax(0)
 
         log_predicted, log_targets = log_shares(cosine), log_shares(_rank_targets(score, scored))
         total = (log_targets.exp() * (log_targets - log_predicted)).masked_fill(~scored, 0.0).sum()

@@ -184,7 +184,7 @@ class Evaluate(Step):
         for requirement in self.require:
             for message in requirement.find_problems():
                 yield "require", message
-            for reference in requirement.references():
+            for reference in requirement.list_references():
                 if reference not in self._references:
                     message = (
                         f"'{reference}' is in a requirement but not among the models; add it there"
@@ -234,7 +234,7 @@ class Evaluate(Step):
             model_scores = read_part_scores(part, model, tasks, workspace)
             scores[column.name] = model_scores or score_model(
                 model,
-                self._plans_for(column.reference, plans, workspace),
+                self._choose_plans(column.reference, plans, workspace),
                 workspace,
                 name=column.name,
                 number=number,
@@ -261,7 +261,7 @@ class Evaluate(Step):
             unmet=tuple(verdict.text for verdict in result.requirements if not verdict.met),
         )
 
-    def _plans_for(self, reference: ModelRef, plans: Plans, workspace: Workspace) -> Plans:
+    def _choose_plans(self, reference: ModelRef, plans: Plans, workspace: Workspace) -> Plans:
         """Return the evaluators and tasks for a model, which may have its own backbone."""
         backbone = self._backbones.get(reference.text)
         if backbone is None:

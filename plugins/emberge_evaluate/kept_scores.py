@@ -87,7 +87,7 @@ def _locate_scores(
     folder = workspace.store / "scores" / make_file_name(model.fingerprint)
     code = "\n".join(
         f"{component.full_name} {component.source.content} {revision}"
-        for component, revision in workspace.plugins.components_behind(evaluator).items()
+        for component, revision in workspace.plugins.map_revisions(evaluator).items()
         if component.source.content or revision != 1  # others change with the release alone
     )
 

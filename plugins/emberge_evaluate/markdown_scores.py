@@ -116,7 +116,7 @@ def _draw_differences(scores: Scores, words: str) -> Iterator[str]:
 
 def _list_domains(scores: Scores) -> Iterator[str]:
     """Yield a line with the tasks of each domain, after an empty one."""
-    for title, names in scores.tasks_by_domain().items():
+    for title, names in scores.group_tasks().items():
         yield ""
         yield f"{title} ({len(names)}): {to_markdown(', '.join(names))}."
 

@@ -197,7 +197,7 @@ class MeanLoss(BatchOptions, Evaluator):
         """Return the mean loss of a dataset's scored tokens, with its sums by text."""
         import numpy as np
 
-        (loss,) = self._losses_of(dataset.info)
+        (loss,) = self._choose_losses(dataset.info)
         assert isinstance(loss, TokenLoss)
         losses = session.score_texts(task.name, loss, self.seed)
         texts = session.windows[task.name].texts
@@ -215,14 +215,14 @@ class MeanLoss(BatchOptions, Evaluator):
 
     def _find_loss_problems(self, info: DatasetInfo, *, scored: bool) -> Iterator[str]:
         yield from find_loss_problems(self.loss, info, scored=scored)
-        losses = self._losses_of(info)
+        losses = self._choose_losses(info)
         if cuts_windows(losses, info) and len(losses) > 1:
             yield f"dataset '{info.name}' has {len(losses)} losses over tokens; give it a single one"
 
     def _list_samplers(self, workspace: Workspace) -> list[Sampler]:
         return [sampler.resolved(workspace.data) for sampler in self.sampler]
 
-    def _losses_of(self, info: DatasetInfo) -> tuple[Loss | TokenLoss, ...]:
+    def _choose_losses(self, info: DatasetInfo) -> tuple[Loss | TokenLoss, ...]:
         return self.loss.of(info.name, info.task) or ()
 
     def _hash_task(self, dataset: Dataset, workspace: Workspace) -> str:
@@ -238,7 +238,7 @@ class MeanLoss(BatchOptions, Evaluator):
         return hashlib.sha256(repr(decisive).encode()).hexdigest()
 
     def _make_task(self, info: DatasetInfo, fingerprint: str = "") -> TaskInfo:
-        metric = NATS_PER_TOKEN if cuts_windows(self._losses_of(info), info) else LOSS
+        metric = NATS_PER_TOKEN if cuts_windows(self._choose_losses(info), info) else LOSS
         return TaskInfo(info.name, info.task, metric, fingerprint=fingerprint, split="dev")
 
 

@@ -36,18 +36,18 @@ class Requirement:
     tasks: str = "all"
     margin: NonNegative = 0.0
 
-    def demands(self) -> Iterator[tuple[Demand, ModelRef]]:
+    def list_demands(self) -> Iterator[tuple[Demand, ModelRef]]:
         """Yield (demand, reference of the model to compare with) for each required comparison."""
         for other in self.not_worse_than:
             yield "not_worse_than", other
         for other in self.better_than:
             yield "better_than", other
 
-    def references(self) -> Iterator[ModelRef]:
+    def list_references(self) -> Iterator[ModelRef]:
         """Yield the reference of every model that the requirement names."""
         if self.model is not None:
             yield self.model
-        yield from (other for _, other in self.demands())
+        yield from (other for _, other in self.list_demands())
 
     def find_problems(self) -> Iterator[str]:
         """Yield a problem for each contradiction between options."""

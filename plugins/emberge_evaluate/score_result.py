@@ -202,7 +202,7 @@ def _judge_demands(
     seen_demands = set()
     for requirement in require:
         on = GROUP_OF.get(requirement.tasks, requirement.tasks)
-        for size, (demand, reference) in itertools.product(sizes, requirement.demands()):
+        for size, (demand, reference) in itertools.product(sizes, requirement.list_demands()):
             rivals = arms_of[reference.text, size]
             for arm, rival in itertools.product(arms_of[str(requirement.model), size], rivals):
                 key = (arm, rival, demand, on, requirement.margin)

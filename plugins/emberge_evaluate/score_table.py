@@ -78,7 +78,7 @@ def build_difference_tables(scores: Scores) -> Iterator[ScoreTable]:
     if others := scores.models[1:]:
         yield _build_difference_table(scores, others, scores.models[0])
     for reference in scores.further_references:
-        yield _build_difference_table(scores, scores.compared_with(reference), reference)
+        yield _build_difference_table(scores, scores.list_compared(reference), reference)
 
 
 def _build_difference_table(scores: Scores, models: tuple[str, ...], reference: str) -> ScoreTable:
@@ -102,9 +102,9 @@ def _build_rows(
 def _read_cell(scores: Scores, model: str, on: str, reference: str | None) -> ScoreCell:
     """Return a model's score, or its difference from a reference."""
     if reference is None:
-        interval, spread = scores.interval(model, on), scores.spread(model, on)
-        return ScoreCell(scores.value(model, on), interval, spread)
-    comparison = scores.difference(model, on, reference)
+        interval, spread = scores.find_interval(model, on), scores.spread(model, on)
+        return ScoreCell(scores.find_value(model, on), interval, spread)
+    comparison = scores.find_difference(model, on, reference)
     if comparison is None:
         return ScoreCell()
     by_seed = tuple((comparison.by_seed or {}).values())
@@ -126,7 +126,7 @@ def _build_facts(scores: Scores) -> Iterator[ScoreRow]:
     """Yield the rows of forgetting, normalised ranks and training costs, as far as they are known."""
     if scores.forgetting:
         group = DOMAINS[scores.forgetting[0].on].lower()
-        lost = {model: scores.forgotten(model) for model in scores.models}
+        lost = {model: scores.find_forgotten(model) for model in scores.models}
         cells = {
             m: ScoreCell(one.mean, one.interval) if one else ScoreCell() for m, one in lost.items()
         }
@@ -166,9 +166,9 @@ def list_records(scores: Scores) -> Iterator[dict[str, Any]]:
     titles = {name: name for name in task_by_name} | list_shown_means(scores)
     for model in scores.models:
         for on, title in titles.items():
-            value, task = scores.value(model, on), task_by_name.get(on)
+            value, task = scores.find_value(model, on), task_by_name.get(on)
             if value is not None and math.isfinite(value):
-                low, high = scores.interval(model, on) or (None, None)
+                low, high = scores.find_interval(model, on) or (None, None)
                 yield {
                     "model": model,
                     "task": title,

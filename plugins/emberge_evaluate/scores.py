@@ -148,25 +148,25 @@ class Scores:
     """Keys of columns that have a size or a seed, by name."""
     pooled: Scores | None = None
 
-    def members_of(self, model: str) -> tuple[str, ...]:
+    def list_members(self, model: str) -> tuple[str, ...]:
         """Return the names of an arm's models, or the model's own name."""
         return tuple(self.members.get(model, {"": model}).values())
 
-    def column(self, name: str) -> ColumnKey:
+    def find_column(self, name: str) -> ColumnKey:
         """Return the key of a column; that of a whole model is its name."""
         return self.columns.get(name, ColumnKey(name))
 
-    def columns_of(self, model: str) -> tuple[str, ...]:
+    def list_columns(self, model: str) -> tuple[str, ...]:
         """Return the names of a model's columns: its own name, or one for each size and seed."""
-        return tuple(name for name in self.fingerprints if self.column(name).model == model)
+        return tuple(name for name in self.fingerprints if self.find_column(name).model == model)
 
-    def requirements_on(self, name: str) -> tuple[Verdict, ...]:
+    def list_verdicts(self, name: str) -> tuple[Verdict, ...]:
         """Return the verdicts on a column: on columns of the same weights and size, and on its arm, too."""
-        weights, size = self.fingerprints[name], self.column(name).size
+        weights, size = self.fingerprints[name], self.find_column(name).size
         names = {name} | {
             other
             for other, fingerprint in self.fingerprints.items()
-            if weights and fingerprint == weights and self.column(other).size == size
+            if weights and fingerprint == weights and self.find_column(other).size == size
         }
         arms = self.pooled.members if self.pooled is not None else {}
         names |= {arm for arm, members in arms.items() if names & {*members.values()}}
@@ -188,17 +188,17 @@ class Scores:
         references = dict.fromkeys(comparison.reference for comparison in self.comparisons)
         return tuple(name for name in references if name != self.reference)
 
-    def compared_with(self, reference: str) -> tuple[str, ...]:
+    def list_compared(self, reference: str) -> tuple[str, ...]:
         """Return the names of the models that are compared with a model, in order."""
         names = (each.model for each in self.comparisons if each.reference == reference)
         return tuple(dict.fromkeys(names))
 
-    def value(self, model: str, on: str) -> float | None:
+    def find_value(self, model: str, on: str) -> float | None:
         """Return a model's score on a task or in a mean over tasks; None if there is no score."""
         tasks, means = self.values.get(model, {}), self.means.get(model, {})
         return tasks.get(on, means.get(on)) if on not in MEANS else means.get(on)
 
-    def interval(self, model: str, on: str) -> Interval | None:
+    def find_interval(self, model: str, on: str) -> Interval | None:
         """Return the interval of a model's score; None if it is unknown."""
         return self.intervals.get(model, {}).get(on)
 
@@ -226,7 +226,7 @@ class Scores:
         ranks = [_normalise_ranks(row) for row in complete_rows]
         return {m: sum(row[i] for row in ranks) / len(ranks) for i, m in enumerate(self.models)}
 
-    def tasks_by_domain(self) -> dict[str, list[str]]:
+    def group_tasks(self) -> dict[str, list[str]]:
         """Map the title in `DOMAINS` of each domain with tasks to the names of its tasks."""
         names_by_domain = {
             title: [task.name for task in self.tasks if task.domain == domain]
@@ -241,7 +241,7 @@ class Scores:
         kinds = (mean for mean in known if read_group_kind(mean) is not None)
         return (*(mean for mean in MEANS if mean in known), *kinds)
 
-    def forgotten(self, model: str) -> Estimate | None:
+    def find_forgotten(self, model: str) -> Estimate | None:
         """Return how much a model forgot of its base's abilities, above 0 for a loss; None if unknown."""
         comparison = next((one for one in self.forgetting if one.reference == model), None)
         if comparison is None:
@@ -251,7 +251,9 @@ class Scores:
         low, high = (None if end is None else -end for end in (comparison.high, comparison.low))
         return Estimate(-comparison.difference, None, low, high)
 
-    def difference(self, model: str, on: str, reference: str | None = None) -> Comparison | None:
+    def find_difference(
+        self, model: str, on: str, reference: str | None = None
+    ) -> Comparison | None:
         """Return the comparison of a model with the reference on a task or mean; None without both scores.
 
         It has no interval if the evaluation did not make this comparison.
@@ -262,7 +264,7 @@ class Scores:
                 return comparison
         if reference is None or model == reference:
             return None
-        score, reference_score = self.value(model, on), self.value(reference, on)
+        score, reference_score = self.find_value(model, on), self.find_value(reference, on)
         if score is None or reference_score is None:
             return None
         return Comparison(model, reference, on, score - reference_score, less=self.less)

@@ -108,7 +108,7 @@ class _MachineShares:
 
     def _is_free(self, share: int) -> bool:
         return (
-            share not in self._process_by_share or self._process_by_share[share].ended() is not None
+            share not in self._process_by_share or self._process_by_share[share].poll() is not None
         )
 
 
@@ -143,11 +143,11 @@ class StepProcess:
                 start_new_session=True,  # Ctrl-C is for the run, which ends its steps
             )
         assert self._process.stdin is not None
-        with contextlib.suppress(BrokenPipeError):  # it has ended already, and `ended` says how
+        with contextlib.suppress(BrokenPipeError):  # it has ended already, and `poll` says how
             self._process.stdin.write(json.dumps(call).encode() + b"\n")
             self._process.stdin.flush()
 
-    def ended(self) -> Ended | None:
+    def poll(self) -> Ended | None:
         """Return the end of the process; None while it runs."""
         if self._must_end is not None and time.monotonic() > self._must_end:
             self.kill()
@@ -160,12 +160,12 @@ class StepProcess:
     def wait(self) -> Ended:
         """Wait until the process has ended, and return its end."""
         self._process.wait()
-        ended = self.ended()
+        ended = self.poll()
         assert ended is not None
         return ended
 
     def stop(self) -> None:
-        """Ask the process to end; `ended` kills it some seconds later."""
+        """Ask the process to end; `poll` kills it some seconds later."""
         if self._must_end is None:
             self._must_end = time.monotonic() + STEP_GRACE
             self._send_signal(signal.SIGTERM)

@@ -68,11 +68,11 @@ class Ended:
 class Launched(Protocol):
     """A step submitted to a pool: waiting, running or ended."""
 
-    def ended(self) -> Ended | None:
+    def poll(self) -> Ended | None:
         """Return how the process ended; None until it has. It is called several times a second."""
 
     def stop(self) -> None:
-        """Ask the process to end; `ended` returns None until it has."""
+        """Ask the process to end; `poll` returns None until it has."""
 
 
 class StepPool(Protocol):
@@ -189,7 +189,7 @@ class _PoolRun:
     def _follow_running(self) -> None:
         for entry in list(self._running):
             attempt, events, launched = entry
-            ended = launched.ended()  # before the events are read
+            ended = launched.poll()  # before the events are read
             _record_events(self._run, attempt, events)
             if ended is not None and not _is_late(self._run, attempt, ended):
                 self._running.remove(entry)
@@ -237,14 +237,14 @@ class _PoolRun:
                 self._run.log.note_stopped(attempt.step.id)
         end = time.monotonic() + LEAVING_SECONDS
         while self._running and time.monotonic() < end:
-            self._running = [entry for entry in self._running if entry[2].ended() is None]
+            self._running = [entry for entry in self._running if entry[2].poll() is None]
             time.sleep(TICK_SECONDS)
 
 
 def _build_launch(run: RecipeRun, step: RecipeStep, fingerprint: str) -> tuple[Launch, Path]:
     """Create the step's work folder; return the launch and the file in which the events will be."""
     recipe, plugins = run.recipe, run.context.targets.plugins
-    work = run.out_folder.work_of(step.id, fingerprint).absolute()
+    work = run.out_folder.locate_work(step.id, fingerprint).absolute()
     events = work / f".worker-{uuid.uuid4().hex[:12]}.jsonl"
     with explain_disk_full(run.out_folder):
         make_folder(work)  # otherwise the folder's name, and so its states, could be lost

@@ -29,7 +29,7 @@ def main() -> int:
     if line is None:
         return EmbergeError.exit_code
     try:
-        return work(line)
+        return run_call(line)
     except KeyboardInterrupt:
         return _ASKED_TO_END_CODE
 
@@ -60,7 +60,7 @@ def _wait_for_end() -> None:
     os._exit(EmbergeError.exit_code)
 
 
-def work(line: bytes) -> int:
+def run_call(line: bytes) -> int:
     """Run the step of a call (a line of JSON), write its events, and return the exit code."""
     call = json.loads(line)
     events = JsonLineFile(Path(call["events"]))

@@ -2,7 +2,7 @@
 
 from .methods.fisher import Fisher as Fisher
 from .methods.group import Group as Group
-from .methods.sparse.drop_by_rank import chances as chances
+from .methods.sparse.drop_by_rank import compute_chances as compute_chances
 from .methods.sparse.sign_consensus import SignConsensus as SignConsensus
 from .methods.sparse.trim import Trim as Trim
 from .methods.spherical.mean_directions import MultiSlerp as MultiSlerp

@@ -46,7 +46,7 @@ class ConfigPlace:
         for key in keys:
             node, keys = place.node, (*place.keys, key)
             if isinstance(node, Fields) and key in node.entries:
-                place = ConfigPlace(node.entries[str(key)], node.line(str(key)), keys)
+                place = ConfigPlace(node.entries[str(key)], node.locate(str(key)), keys)
             elif isinstance(node, Items) and isinstance(key, int) and key < len(node.items):
                 place = ConfigPlace(node.items[key], node.items[key].where, keys)
             else:

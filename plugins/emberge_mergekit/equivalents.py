@@ -24,7 +24,7 @@ class Link:
     name: str
     options: Mapping[str, Any] = field(default_factory=dict)
 
-    def having(self, **options: Any) -> Link:
+    def with_options(self, **options: Any) -> Link:
         """Return a copy of the link with more options."""
         return replace(self, options={**self.options, **options})
 
@@ -69,19 +69,19 @@ class _SharedParameters:
         """Require that a parameter has its default `value`."""
         _require(self.plain(name, value) == value)
 
-    def options(self, **ours: str) -> dict[str, Setting]:
+    def read_options(self, **ours: str) -> dict[str, Setting]:
         """Return the config's settings as options under new names: `scale="lambda"` reads `lambda`."""
         return {ours: self.settings[name] for ours, name in ours.items() if name in self.settings}
 
-    def share(self, name: str) -> dict[str, Setting]:
+    def read_share(self, name: str) -> dict[str, Setting]:
         """Return a setting whose numbers are from 0 to 1 as the option of its name."""
         _require(_is_within(self.settings.get(name, ()), 0, 1))
-        return self.options(**{name: name})
+        return self.read_options(**{name: name})
 
     def sum(self) -> dict[str, Setting]:
         """Return the options of a sum of deltas."""
         self.plain("normalize", None)
-        return self.options(scale="lambda", normalize="normalize")
+        return self.read_options(scale="lambda", normalize="normalize")
 
 
 def _require(exact: bool) -> None:
@@ -93,7 +93,7 @@ def _is_within(setting: Setting, least: float, most: float) -> bool:
     return all(least <= float(value) <= most for entry in setting for value in entry.values)
 
 
-def equivalent(method: str, settings: Settings, *, based: bool) -> Equivalent | None:
+def find_equivalent(method: str, settings: Settings, *, based: bool) -> Equivalent | None:
     """Return the links that compute a method with these settings; None if it cannot be computed exactly."""
     if method not in _MAPPERS:
         return None
@@ -106,11 +106,11 @@ def equivalent(method: str, settings: Settings, *, based: bool) -> Equivalent | 
 
 def _map_linear(shared: _SharedParameters) -> Link:
     shared.plain("normalize", None)
-    return Link("linear", shared.options(normalize="normalize"))
+    return Link("linear", shared.read_options(normalize="normalize"))
 
 
 def _map_slerp(shared: _SharedParameters) -> Equivalent:
-    link = Link("slerp", shared.share("t")).having(linear_threshold=0.9995)
+    link = Link("slerp", shared.read_share("t")).with_options(linear_threshold=0.9995)
     return Equivalent((link,), notes=("mergekit walks straight above a cosine of 0.9995",))
 
 
@@ -122,13 +122,13 @@ def _map_nuslerp(shared: _SharedParameters) -> Link:
 def _map_multislerp(shared: _SharedParameters) -> Link:
     shared.require("normalize_weights", True)
     shared.require("eps", 1e-8)
-    link = Link("multi_slerp").having(mode="projected")
-    return link.having(space="deltas") if shared.based else link
+    link = Link("multi_slerp").with_options(mode="projected")
+    return link.with_options(space="deltas") if shared.based else link
 
 
 def _map_karcher(shared: _SharedParameters) -> Link:
     steps, tolerance = shared.plain("max_iter", 10), shared.plain("tol", 1e-5)
-    return Link("karcher").having(max_iter=steps, tol=tolerance)
+    return Link("karcher").with_options(max_iter=steps, tol=tolerance)
 
 
 def _map_task_arithmetic(shared: _SharedParameters) -> Link:
@@ -140,8 +140,8 @@ def _map_ties(shared: _SharedParameters) -> Equivalent:
     if not shared.plain("rescale", False):
         return Equivalent((Link("ties", shared.sum()),), own)
     links = (
-        Link("trim").having(density=1.0),
-        Link("rescale").having(rescale_mode="l1"),
+        Link("trim").with_options(density=1.0),
+        Link("rescale").with_options(rescale_mode="l1"),
         Link("sign_consensus", shared.sum()),
     )
     return Equivalent(links, own)
@@ -156,7 +156,7 @@ def _build_chain_mapper(
         link = Link(name, shared.sum())
         rescales = shared.plain("rescale", rescale)
         if rescales != rescale:
-            link = link.having(rescale_mode="l1" if rescales else "none")
+            link = link.with_options(rescale_mode="l1" if rescales else "none")
         return Equivalent((link,), {p: (trimming, p) for p in ("density", *own)}, notes)
 
     return make
@@ -169,16 +169,16 @@ def _build_drop_mapper(
 
 
 def _map_sce(shared: _SharedParameters) -> Link:
-    return Link("sce", shared.share("select_topk")).having(least_energy=1e-6)
+    return Link("sce", shared.read_share("select_topk")).with_options(least_energy=1e-6)
 
 
 def _map_model_stock(shared: _SharedParameters) -> Link:
     shared.require("filter_wise", False)
-    return Link("model_stock").having(clamp=False)
+    return Link("model_stock").with_options(clamp=False)
 
 
 def _map_passthrough(shared: _SharedParameters) -> Link:
-    return Link("passthrough", shared.options(scale="scale"))
+    return Link("passthrough", shared.read_options(scale="scale"))
 
 
 _MAPPERS: Mapping[str, Callable[[_SharedParameters], Link | Equivalent]] = {

@@ -9,7 +9,7 @@ from typing import Any
 from emberge import Problem
 
 from emberge_mergekit.config import MergedSources, Scope, Source
-from emberge_mergekit.equivalents import Equivalent, Link, equivalent
+from emberge_mergekit.equivalents import Equivalent, Link, find_equivalent
 from emberge_mergekit.library import list_parameters
 from emberge_mergekit.settings import UNUSED_PARAMETER, Setting, Settings, flatten, read_scope
 
@@ -102,7 +102,7 @@ class _Planner:
         if self.method == "passthrough":  # it has one model, whose parameters are the merge's
             shared |= of_models.pop()
             of_models.append({})
-        match = equivalent(self.method, shared, based=self.base is not None)
+        match = find_equivalent(self.method, shared, based=self.base is not None)
         if match is None or not all(map(match.takes, of_models)):
             links: tuple[Link, ...] = (_link_of_mergekit(self.method, shared),)
             notes: tuple[str, ...] = ("merged by mergekit's own code, a whole tensor at a time",)
@@ -168,7 +168,7 @@ def _place_options(
             for name, setting in of_models[0].items()
             if name in match.link_options
         }
-        return (first.having(**options), *others), [{} for _ in of_models]
+        return (first.with_options(**options), *others), [{} for _ in of_models]
     return match.links, [_group_by_link(match, settings) for settings in of_models]
 
 

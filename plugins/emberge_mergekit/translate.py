@@ -127,7 +127,7 @@ class _RecipeWriter:
             dash = "- " if len(links) > 1 else ""
             self._add(4, f"{dash}{link.name}{':' if link.options else ''}")
             for name, value in link.options.items():
-                self._add(6 if dash else 5, f"{name}: {_flow(value)}")
+                self._add(6 if dash else 5, f"{name}: {_format_flow(value)}")
 
     def _write_tokenizer(self, config: Config) -> None:
         source, content = _find_tokenizer(config), config.content
@@ -154,9 +154,9 @@ class _RecipeWriter:
     def _format_model(self, model: PlannedModel) -> str:
         entries = [f"model: {self._refer_to(model.source.model)}"]
         if model.weight:
-            entries.append(f"weight: {_flow(model.weight)}")
+            entries.append(f"weight: {_format_flow(model.weight)}")
         if model.options:
-            entries.append(f"options: {_flow(model.options)}")
+            entries.append(f"options: {_format_flow(model.options)}")
         return f"{{{', '.join(entries)}}}" if entries[1:] else entries[0].removeprefix("model: ")
 
     def _refer_to(self, model: ModelReference) -> str:
@@ -174,19 +174,23 @@ class _RecipeWriter:
         return f"{path}{revision}".replace("$", "$$")
 
 
-def _flow(value: Any) -> str:
+def _format_flow(value: Any) -> str:
     """Return a value as one line of YAML, with each `$` of a text doubled as recipes require.
 
     A setting becomes a value or a list of `{filter, value}`.
     """
     if isinstance(value, tuple) and value and isinstance(value[0], Entry):
         if len(value) == 1 and value[0].all:
-            return _flow(value[0].value)
-        return _flow([{**({} if e.all else {"filter": e.filter}), "value": e.value} for e in value])
+            return _format_flow(value[0].value)
+        return _format_flow(
+            [{**({} if e.all else {"filter": e.filter}), "value": e.value} for e in value]
+        )
     if isinstance(value, Mapping):
-        return "{" + ", ".join(f"{_quote(str(k))}: {_flow(v)}" for k, v in value.items()) + "}"
+        return (
+            "{" + ", ".join(f"{_quote(str(k))}: {_format_flow(v)}" for k, v in value.items()) + "}"
+        )
     if isinstance(value, list | tuple):
-        return "[" + ", ".join(map(_flow, value)) + "]"
+        return "[" + ", ".join(map(_format_flow, value)) + "]"
     return _quote(value.replace("$", "$$")) if isinstance(value, str) else json.dumps(value)
 
 

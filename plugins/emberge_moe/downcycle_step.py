@@ -149,8 +149,10 @@ class Downcycle(Step):
             routed.average_experts(shares),
             template=checkpoint,
             key=[content, sorted(shares.items()) if shares is not None else None],
-            files={checkpoint.in_trunk("config.json"): routed.dense_config},
-            complete=lambda out: (out / checkpoint.in_trunk(CODE.name)).unlink(missing_ok=True),
+            files={checkpoint.locate_in_trunk("config.json"): routed.dense_config},
+            complete=lambda out: (out / checkpoint.locate_in_trunk(CODE.name)).unlink(
+                missing_ok=True
+            ),
         )
 
 

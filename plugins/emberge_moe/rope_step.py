@@ -115,7 +115,7 @@ class Rope(Step):
             tensors,
             template=checkpoint,
             key=[model.fingerprint, [tensor.name for tensor in tensors]],
-            files={checkpoint.in_trunk("config.json"): config},
+            files={checkpoint.locate_in_trunk("config.json"): config},
             complete=self._write_max_length,
         )
         workspace.warn(_ADAPT)
@@ -191,7 +191,7 @@ def list_rotary_tensors(checkpoint: Checkpoint) -> list[TensorSpec]:
                 )
                 rotary.append(_join_rows(fused_name, parts))
         elif fused_name := _find_rotary_name(name):
-            rotary.append(spec.renamed(prefix + fused_name))
+            rotary.append(spec.with_name(prefix + fused_name))
         else:
             unknown_names.append(name)
     if unknown_names:

@@ -68,18 +68,18 @@ def list_block_tensors(
 ) -> Iterator[TensorSpec]:
     """Yield the tensors of a routed block: its router, and experts by the dense tensors' names."""
     loaded_path = _find_loaded_path(dense, path)
-    yield router.renamed(f"{loaded_path}router.weight")
+    yield router.with_name(f"{loaded_path}router.weight")
     for number, expert in enumerate(experts):
         for name, spec in expert.items():
             below = _find_loaded_path(dense, path + name).removeprefix(loaded_path)
-            yield spec.renamed(f"{loaded_path}experts.{number}.{below}")
+            yield spec.with_name(f"{loaded_path}experts.{number}.{below}")
 
 
 def list_loaded_tensors(dense: DenseModel, spec: TensorSpec) -> Iterator[TensorSpec]:
     """Yield a stored tensor outside routed blocks under its name in memory, or its parts if it is fused."""
     parts = _split_name(dense.model_type, spec.name.removeprefix(dense.prefix))
     if not parts:
-        yield spec.renamed(_find_loaded_path(dense, spec.name))
+        yield spec.with_name(_find_loaded_path(dense, spec.name))
     for number, part in enumerate(parts):
         shape = (spec.shape[0] // 3, *spec.shape[1:])
         start = number * spec.elements // 3
@@ -126,7 +126,7 @@ def _fuse_parts(model_type: str, specs: Mapping[str, TensorSpec]) -> Iterator[Te
     first, *others = _SPLIT
     for name, spec in specs.items():
         if model_type != _ROTARY or not any(part in name for part in _SPLIT):
-            yield spec.renamed(name)
+            yield spec.with_name(name)
         elif first in name:
             parts = (spec, *(specs[name.replace(first, other)] for other in others))
             rows = sum(part.shape[0] for part in parts)

@@ -120,8 +120,8 @@ class UpcyclePlan:
         # Models that are trained from this one keep it: a merge knows its siblings by it.
         config["upcycling"] = workspace.provenance["fingerprint"]
         files: dict[str, Any] = {
-            checkpoint.in_trunk("config.json"): config,
-            checkpoint.in_trunk(CODE.name): CODE.read_text(encoding="utf-8"),
+            checkpoint.locate_in_trunk("config.json"): config,
+            checkpoint.locate_in_trunk(CODE.name): CODE.read_text(encoding="utf-8"),
         }
         build_result(workspace, self.tensors, template=checkpoint, key=self.key, files=files)
 

@@ -68,7 +68,7 @@ class LocalSet:
         )
         if self.set.rows is not None:
             digest.update(f"\0rows {self.set.rows.columns}".encode())
-        for name, file in self.set.files():
+        for name, file in self.set.list_files():
             digest.update(f"\0{name}\0".encode())
             with file.open("rb") as stream:
                 digest.update(hashlib.file_digest(stream, "sha256").digest())

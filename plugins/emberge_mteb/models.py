@@ -123,7 +123,7 @@ def build_model_meta(name: str, fingerprint: str, kinds: Sequence[MediaKind] = (
     )
 
 
-def _side_of(prompt_type: Any) -> str | None:
+def _find_side(prompt_type: Any) -> str | None:
     return None if prompt_type is None else str(getattr(prompt_type, "value", prompt_type))
 
 
@@ -160,7 +160,7 @@ class VectorModel:
         """Return embeddings [inputs, dimension] of a loader's batches, in order, cut to the task's size."""
         import numpy as np
 
-        prompt = self._texts.find_prompt(_side_of(prompt_type), task_metadata)
+        prompt = self._texts.find_prompt(_find_side(prompt_type), task_metadata)
         rows = self._embed_new(self._texts.read_texts(inputs), prompt)
         if self._size is None:
             return rows
@@ -229,7 +229,7 @@ class SearchModel:
         self, inputs: Any, *, task_metadata: Any, prompt_type: Any = None, **_: Any
     ) -> list[Tensor]:
         """Return the embedding of each of a loader's texts: a sparse row, or vectors [tokens, dimension]."""
-        side = _side_of(prompt_type)
+        side = _find_side(prompt_type)
         tokens = self._embedder.encoder.tokenise(
             self._texts.read_texts(inputs),
             prompt=self._texts.find_prompt(side, task_metadata),

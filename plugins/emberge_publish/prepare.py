@@ -10,7 +10,7 @@ from typing import Any
 from emberge import CheckpointError, RecipeError
 from emberge.files import JSON_LIMIT, read_json, read_regular
 from emberge.hashes import HashCache, find_user_table
-from emberge.model_folder import list_published_files, model_fingerprint
+from emberge.model_folder import hash_model, list_published_files
 from emberge.results import list_current_results, read_artifact, require_sound_result
 from emberge.tensor_files import FileContent
 from emberge.wording import hide_places, join_some
@@ -48,7 +48,7 @@ def prepare_publication(folder: Path, options: PublishOptions) -> Publication:
     unmet = {
         requirement.text: None
         for name, scores in evaluations
-        for requirement in scores.requirements_on(name)
+        for requirement in scores.list_verdicts(name)
         if not requirement.met
     }
     notes = [f"NOT MET: {requirement}" for requirement in unmet]
@@ -124,10 +124,10 @@ def _find_evaluations(folder: Path, step: str) -> Iterator[tuple[str, Scores]]:
         artifact = read_artifact(step_folder)
         if artifact is None or artifact.kind != "scores":
             continue
-        content = content or model_fingerprint(folder.resolve(), HashCache(find_user_table()))
+        content = content or hash_model(folder.resolve(), HashCache(find_user_table()))
         scores = read_scores(step_folder)
         columns = [name for name, one in scores.fingerprints.items() if one == content]
-        of_step = [name for name in columns if scores.column(name).model == step]
+        of_step = [name for name in columns if scores.find_column(name).model == step]
         yield from ((name, scores) for name in of_step or columns)
 
 

@@ -167,11 +167,11 @@ class _Queue:
 
     def end(self) -> None:
         """Stop all tasks, and wait up to 10 s for them."""
-        running = [task for task in self._tasks if task.ended() is None]
+        running = [task for task in self._tasks if task.poll() is None]
         for task in running:
             task.stop()
         end = time.monotonic() + _LEAVING_SECONDS
-        while time.monotonic() < end and any(task.ended() is None for task in running):
+        while time.monotonic() < end and any(task.poll() is None for task in running):
             time.sleep(0.05)
 
 
@@ -182,7 +182,7 @@ class _Task:
         self._reference = reference
         self._ended: Ended | None = None
 
-    def ended(self) -> Ended | None:
+    def poll(self) -> Ended | None:
         import ray
 
         if self._ended is None and ray.wait([self._reference], timeout=0)[0]:

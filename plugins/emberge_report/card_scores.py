@@ -59,9 +59,9 @@ def _list_results(name: str, scores: Scores) -> Iterator[EvalResult]:
     """Yield one result for each task: scores × 100 as on leaderboards, losses unchanged."""
     from huggingface_hub.repocard_data import EvalResult
 
-    size = scores.column(name).size
+    size = scores.find_column(name).size
     for task in scores.tasks:
-        value = scores.value(name, task.name)
+        value = scores.find_value(name, task.name)
         if value is None:
             continue
         dataset = task.name if size is None else f"{task.name}@{size}"
@@ -79,13 +79,13 @@ def _make_slug(text: str) -> str:
 
 
 def _describe_size(name: str, scores: Scores) -> str:
-    size = scores.column(name).size
+    size = scores.find_column(name).size
     return "" if size is None else f" of embeddings cut to {size} numbers"
 
 
 def describe_forgetting(name: str, scores: Scores) -> str:
     """Return a sentence on the model's forgetting of its base; "" if it is unknown."""
-    forgotten = scores.forgotten(name)
+    forgotten = scores.find_forgotten(name)
     if forgotten is None:
         return ""
     of = next(comparison for comparison in scores.forgetting if comparison.reference == name)

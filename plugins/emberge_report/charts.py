@@ -89,15 +89,15 @@ def draw_lines(
     """
     if not can_draw():
         return Markup()
-    with _axes(label) as (axes, drawn):
+    with _open_axes(label) as (axes, drawn):
         axes.grid(axis="y")
         for line in lines:
             colour = _colour(line.look.style)
             if line.faint:
-                axes.plot(*_columns(thin(line.faint)), color=colour, alpha=0.3, linewidth=1)
+                axes.plot(*_split_axes(thin(line.faint)), color=colour, alpha=0.3, linewidth=1)
         for line in lines:
             axes.plot(
-                *_columns(line.points),
+                *_split_axes(line.points),
                 color=_colour(line.look.style),
                 linewidth=2,
                 marker=line.look.marker if line.marked else "",
@@ -116,7 +116,7 @@ def draw_lines(
 
 
 @contextmanager
-def _axes(label: str) -> Iterator[tuple[Axes, list[Markup]]]:
+def _open_axes(label: str) -> Iterator[tuple[Axes, list[Markup]]]:
     """Yield axes to draw on, and a list that has their SVG once the context is left."""
     import matplotlib
     from matplotlib.figure import Figure
@@ -153,7 +153,7 @@ def _write_svg(figure: object, label: str) -> Markup:
         element.tag = element.tag.rpartition("}")[2]
         # An id that nothing refers to would be there once for each chart.
         attributes = {
-            name.rpartition("}")[2]: _in_words_of_page(text)
+            name.rpartition("}")[2]: _use_page_colours(text)
             for name, text in element.items()
             if name != "clip-path" and (name != "id" or element.tag == "path")
         }
@@ -176,7 +176,7 @@ def drop_refused(text: str) -> str:
     return _REFUSED.sub("", text)
 
 
-def _in_words_of_page(text: str) -> str:
+def _use_page_colours(text: str) -> str:
     """Return the text of an attribute with variables for colours, without fonts, at two decimals."""
     text = re.sub(r"#0000([0-9a-f]{2})", lambda m: f"var(--{_VARIABLES[int(m[1], 16)]})", text)
     return re.sub(r"font-\w+: [^;]*;? ?|\n", "", re.sub(r"(\.\d\d)\d+", r"\1", text))
@@ -186,7 +186,7 @@ def _colour(name: str) -> str:
     return f"#0000{_VARIABLES.index(name):02x}"
 
 
-def _columns(points: Curve) -> tuple[list[float], list[float]]:
+def _split_axes(points: Curve) -> tuple[list[float], list[float]]:
     """Return the numbers of both axes; infinite ones, which no axis can reach, are gaps."""
     ys = (math.nan if y is None or math.isinf(y) else y for _, y in points)
     return [x for x, _ in points], list(ys)

@@ -20,15 +20,15 @@ def draw_conclusions(scores: Scores, merges: Sequence[str]) -> list[Markup]:
     `merges` are the names of merged models. Models that differ only in seed are treated as one.
     """
     if (pooled := scores.pooled) is not None:
-        merges = [arm for arm in pooled.models if {*pooled.members_of(arm)} & {*merges}]
+        merges = [arm for arm in pooled.models if {*pooled.list_members(arm)} & {*merges}]
         scores = pooled
     lines = [_describe_forgetting(scores)] if scores.forgetting else []
     for on in _list_headlines(scores):
-        scored_models = [m for m in scores.models if scores.value(m, on) is not None]
+        scored_models = [m for m in scores.models if scores.find_value(m, on) is not None]
         if not scored_models:
             continue
         choose = min if scores.less else max
-        best = choose(scored_models, key=lambda model: scores.value(model, on) or 0.0)
+        best = choose(scored_models, key=lambda model: scores.find_value(model, on) or 0.0)
         verb = " has the least loss," if scores.less else " scores highest,"
         others = [m for m in merges if m in scored_models and m != best]
         parts = [_describe_model(scores, best, on, verb)]
@@ -50,7 +50,7 @@ def _describe_forgetting(scores: Scores) -> Markup:
     parts = [
         Markup("<b>{}</b> {}").format(model, describe_loss(forgotten, scores.less))
         for model in (comparison.reference for comparison in scores.forgetting)
-        if (forgotten := scores.forgotten(model)) is not None
+        if (forgotten := scores.find_forgotten(model)) is not None
     ]
     group_text = (
         f"on {count_noun(count, 'task')} {DOMAIN_PHRASES[leading.on]}, against {leading.model}"
@@ -72,11 +72,11 @@ def describe_loss(forgotten: Estimate, less: bool) -> str:
 
 def _describe_model(scores: Scores, model: str, on: str, verb: str) -> Markup:
     """Return one model's score and its comparison with the reference."""
-    note = _describe_difference(scores.difference(model, on))
+    note = _describe_difference(scores.find_difference(model, on))
     return Markup("<b>{}</b>{} {}{}").format(
         model,
         verb,
-        format_points(scores.value(model, on), scores.less),
+        format_points(scores.find_value(model, on), scores.less),
         Markup(" ({})").format(note) if note else "",
     )
 

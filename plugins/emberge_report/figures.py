@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from emberge.contracts import Figure, HeatMap, MergeDetails
-from emberge_statistics import layer_order
+from emberge_statistics import sort_layers
 
 from emberge_report.formats import count_digits, format_number
 
@@ -31,7 +31,7 @@ def draw_cells(heat_map: HeatMap) -> list[list[tuple[str, str, float] | None]]:
 def read_layer_weights(step: str, details: MergeDetails) -> Figure | None:
     """Return the heat map, layers by labels, of the weights that a strategy computed; None without any."""
     weights = details.weights_by_layer
-    layers = layer_order(weights)
+    layers = sort_layers(weights)
     labels = list(dict.fromkeys(label for layer in layers for label in weights[layer]))
     if not labels:
         return None

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 
-from emberge_statistics import layer_order
+from emberge_statistics import sort_layers
 from markupsafe import Markup
 
 from emberge_report.charts import Curve, Line, Look, describe_ends, draw_lines, smooth
@@ -27,7 +27,7 @@ def draw_losses(report: ReportData, looks_by_name: Looks) -> list[Markup]:
     """Return charts of the losses of all trainings."""
     curves = {
         model.name: model.curves["loss"]
-        for model in report.made("trained")
+        for model in report.select_models("trained")
         if "loss" in model.curves
     }
     names = list(curves)
@@ -61,7 +61,7 @@ def list_weights(merge: ReportedStep) -> list[tuple[str, float, float]]:
 def list_layers(report: ReportData) -> list[str]:
     """Return the layers that any model's distance is known of, in the order of the model."""
     known = [model.distances.layers for model in report.models if model.distances]
-    return list(layer_order(layer for layers in known for layer in layers))
+    return list(sort_layers(layer for layers in known for layer in layers))
 
 
 def draw_distances(report: ReportData, looks_by_name: Looks) -> list[Markup]:

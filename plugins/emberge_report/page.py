@@ -36,7 +36,7 @@ _NUMBER = re.compile(r"[-+\N{MINUS SIGN}]?[\d.,]*(e[-+]\d+)?( ?%)?|–")
 def draw_page(report: ReportData) -> str:
     """Return the HTML of a report, which is well-formed XML too."""
     headings = dict(_list_sections(report))
-    merges = [merge.name for merge in report.made("merged")]
+    merges = [merge.name for merge in report.select_models("merged")]
     versions = report.provenance.get("versions")
     versions = versions if isinstance(versions, Mapping) else {}
     program = versions.get("emberge")
@@ -117,20 +117,20 @@ def _list_details(model: ReportedStep) -> list[tuple[str, Any]]:
 
 def _choose_looks(report: ReportData) -> dict[str, Look]:
     """Return a look for each model, and for each arm of models."""
-    strong = [model for origin in _STRONG_ORIGINS for model in report.made(origin)]
+    strong = [model for origin in _STRONG_ORIGINS for model in report.select_models(origin)]
     of_models = charts.assign_looks(model.name for model in (*strong, *report.models))
     of_models |= {
         column: look
         for _, scores in report.scores
         for name, look in of_models.items()
-        for column in scores.columns_of(name)
+        for column in scores.list_columns(name)
     }
     arms = [
         arm
         for _, scores in report.scores
         if scores.pooled
         for arm in scores.pooled.models
-        if not of_models.keys().isdisjoint(scores.pooled.members_of(arm))
+        if not of_models.keys().isdisjoint(scores.pooled.list_members(arm))
     ]
     return charts.assign_looks(arms) | of_models
 
@@ -143,8 +143,8 @@ def _list_sections(report: ReportData) -> Iterator[tuple[str, str]]:
         yield f"figures-{i}", f"What {name} found"
     sections: Sequence[tuple[str, str, Any]] = (
         ("data", "Data", report.data),
-        ("trainings", "Trainings", report.made("trained")),
-        ("merges", "Merges", report.made("merged")),
+        ("trainings", "Trainings", report.select_models("trained")),
+        ("merges", "Merges", report.select_models("merged")),
         ("distances", f"Distance from {report.base}", report.models if report.base else ()),
         ("run", "What was run", True),
     )
@@ -152,7 +152,7 @@ def _list_sections(report: ReportData) -> Iterator[tuple[str, str]]:
 
 
 def _write_subtitle(report: ReportData) -> str:
-    parts = [(len(report.made(origin)), noun) for origin, noun in _NOUNS.items()]
+    parts = [(len(report.select_models(origin)), noun) for origin, noun in _NOUNS.items()]
     parts.append((sum(len(scores.tasks) for _, scores in report.scores), "task"))
     text = ", ".join(count_noun(count, noun) for count, noun in parts if count)
     return text or "No model was made."

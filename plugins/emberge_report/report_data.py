@@ -85,7 +85,7 @@ class ReportData:
         """Steps that made a model."""
         return tuple(step for step in self.steps if step.artifact.kind == "model")
 
-    def made(self, origin: ModelOrigin) -> tuple[ReportedStep, ...]:
+    def select_models(self, origin: ModelOrigin) -> tuple[ReportedStep, ...]:
         """Return the models of an origin: those that were trained, merged, chosen or changed."""
         return tuple(model for model in self.models if model.artifact.origin == origin)
 
@@ -199,7 +199,7 @@ def measure_distances(base: Model, model: Model, machine: Machine | None = None)
 
     comparison = compare_weights(base, model, machine=machine)
     return Distances(
-        layers={layer: sums.distance for layer, sums in comparison.whole_layers().items()},
-        total=comparison.total().distance,
+        layers={layer: sums.distance for layer, sums in comparison.sum_layers().items()},
+        total=comparison.sum_all().distance,
         left_out=comparison.left_out,
     )

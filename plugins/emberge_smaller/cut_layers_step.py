@@ -214,9 +214,9 @@ class LayerStack:
         for name, spec in names.specs.items():
             number, stored_name = find_layer_number(name), names.name_in_result(spec)
             if number is None:
-                yield spec.renamed(stored_name)
+                yield spec.with_name(stored_name)
             elif number in numbers:
-                yield spec.renamed(_shift_layer(stored_name, numbers.index(number) - number))
+                yield spec.with_name(_shift_layer(stored_name, numbers.index(number) - number))
 
     def write(
         self,
@@ -241,7 +241,7 @@ class LayerStack:
             self.list_tensors(numbers),
             template=self.checkpoint,
             key=[content, list(numbers)],
-            files={self.checkpoint.in_trunk("config.json"): self.build_config(numbers)},
+            files={self.checkpoint.locate_in_trunk("config.json"): self.build_config(numbers)},
             out=out,
         )
 

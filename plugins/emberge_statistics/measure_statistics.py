@@ -273,13 +273,13 @@ def measure_on_data(
     from emberge.merging import Statistics
     from emberge.training import open_session
 
-    from emberge_statistics.measurements import stored_tensors
+    from emberge_statistics.measurements import open_stored_tensors
 
     def write(name: str, values: Mapping[str, Tensor]) -> Path:
         entries = {tensor: {label: value} for tensor, value in values.items()}
         return Statistics(entries, measure=measure).write(work, name)
 
-    stored = stored_tensors(job.checkpoint)
+    stored = open_stored_tensors(job.checkpoint)
     with open_session(
         job,
         work=work,
@@ -355,4 +355,4 @@ def measure_delta_norms(
             f"'{base.name}' and '{model.name}': {'; '.join(comparison.notes)}; measure models of one "
             "architecture and tokenizer"
         )
-    return {layer: sums.norms[2] for layer, sums in comparison.whole_layers().items()}
+    return {layer: sums.norms[2] for layer, sums in comparison.sum_layers().items()}

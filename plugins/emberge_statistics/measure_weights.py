@@ -210,7 +210,7 @@ def run_diff(options: argparse.Namespace, plugins: Plugins) -> int:
     models = _make_names_distinct([_find_model(text, plugins) for text in references])
     machine = find_machine(options.devices, options.workers, options.memory)
     comparison = compare_weights(*models, machine=machine)
-    notes = [f"note: {remark}" for remark in comparison.remarks()]
+    notes = [f"note: {remark}" for remark in comparison.list_remarks()]
     print("\n".join([comparison.title, *comparison.table(), *notes]))
     return 0
 

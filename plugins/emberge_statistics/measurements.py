@@ -59,7 +59,7 @@ def measure_grams(
     Raises:
         CheckpointError: if no linear layer is called in a forward pass.
     """
-    names = stored.names_of(session.encoder)
+    names = stored.map_names(session.encoder)
     first_text = session.draw_texts(session.plan[0])[0]
     passes = plan_passes(session.encoder, names, stored.vocabulary, first_text, memory)
     for number, layers in enumerate(passes):
@@ -68,7 +68,7 @@ def measure_grams(
             note = f"pass {number + 1} of {len(passes)}" if len(passes) > 1 else ""
             counter = GramCounter(session.encoder, layers, session.encode_plan.token_budget)
             _sum_inputs(session, counter, work / f"pass-{number}" / "states", note)
-            write(path.name, dict(counter.entries(names)))
+            write(path.name, dict(counter.collect_entries(names)))
         yield path
 
 
@@ -229,7 +229,7 @@ class GramCounter:
                 forward(self._encoder, [texts[i] for i in order[start:end]])
             start = end
 
-    def entries(self, tensor_names: Mapping[str, str]) -> Iterator[tuple[str, Tensor]]:
+    def collect_entries(self, tensor_names: Mapping[str, str]) -> Iterator[tuple[str, Tensor]]:
         """Yield (canonical tensor name, float32 sum) of every layer."""
         for layer in self._layers:
             total = self.sums[layer.module].float().cpu()
@@ -253,7 +253,7 @@ def measure_fisher(session: Session, stored: StoredTensors, work: Path) -> Mappi
     Raises:
         EmbergeError: if a batch's loss is not finite.
     """
-    names = stored.names_of(session.encoder)
+    names = stored.map_names(session.encoder)
     parameters = dict(session.encoder.module.named_parameters())
     for parameter in parameters.values():
         parameter.requires_grad_(True)
@@ -277,7 +277,7 @@ class StoredTensors:
     shapes: Mapping[str, tuple[int, ...]]
     vocabulary: frozenset[str]
 
-    def names_of(self, encoder: Encoder) -> dict[str, str]:
+    def map_names(self, encoder: Encoder) -> dict[str, str]:
         """Return the canonical name of every parameter of an encoder that was loaded from the checkpoint.
 
         Raises:
@@ -306,7 +306,7 @@ class StoredTensors:
         return [n if n in self.shapes else n.removeprefix(prefix) for n in stored]
 
 
-def stored_tensors(folder: Path) -> StoredTensors:
+def open_stored_tensors(folder: Path) -> StoredTensors:
     """Return the mergeable tensors of a model folder.
 
     Raises:

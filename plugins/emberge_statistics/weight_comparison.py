@@ -122,26 +122,26 @@ class WeightComparison:
     @property
     def layers(self) -> list[str]:
         """Layers with matrices, in order: embeddings, the text trunk's by number, other towers', others."""
-        return layer_order(layer for layer, part in self.weights if part in MATRIX_PARTS)
+        return sort_layers(layer for layer, part in self.weights if part in MATRIX_PARTS)
 
     def of(self, layer: str, parts: Collection[LayerPart] = MATRIX_PARTS) -> PairSums | None:
         """Return the sums over a layer's weights in some parts; None if the layer has none of these parts."""
         return _sum_parts(self.weights, layer, parts)
 
-    def changes_of(
+    def find_changes(
         self, layer: str, parts: Collection[LayerPart] = MATRIX_PARTS
     ) -> PairSums | None:
         """Return the sums over a layer's changes from the base; None if they were not measured."""
         return _sum_parts(self.changes, layer, parts)
 
-    def whole_layers(self) -> dict[str, PairSums]:
+    def sum_layers(self) -> dict[str, PairSums]:
         """Return the sums over each layer's weights, including norms and biases, in layer order."""
         sums: dict[str, PairSums] = {}
         for (layer, _), part_sums in self.weights.items():
             sums[layer] = sums.get(layer, PairSums()) + part_sums
-        return {layer: sums[layer] for layer in layer_order(sums)}
+        return {layer: sums[layer] for layer in sort_layers(sums)}
 
-    def total(self) -> PairSums:
+    def sum_all(self) -> PairSums:
         """Return the sums over all weights, including vectors."""
         return sum(self.weights.values(), PairSums())
 
@@ -166,7 +166,7 @@ class WeightComparison:
         titles = _format_titles([column.title for column in columns], widths)
         return [titles, *(_format_line(row, widths) for row in (head, *rows))]
 
-    def remarks(self) -> list[str]:
+    def list_remarks(self) -> list[str]:
         """Return the notes, and a warning of layers that are too far apart to be averaged."""
         layers = (la for la in self.layers if _is_trunk_layer(la) or la == EMBEDDING_LAYER)
         cosines = {layer: sums.cosine for layer in layers if (sums := self.of(layer))}
@@ -191,7 +191,7 @@ class WeightComparison:
         return sum(cosines) / len(cosines) if cosines else None
 
     def _write_cell(self, layer: str, column: _Column) -> str:
-        sums = (self.changes_of if column.of_changes else self.of)(layer, column.parts)
+        sums = (self.find_changes if column.of_changes else self.of)(layer, column.parts)
         return "" if sums is None else _show_number(column.number(sums), column.digits)
 
 
@@ -232,7 +232,7 @@ def _show_number(value: float | None, digits: int) -> str:
     return "–" if value is None else f"{value:.{digits}f}"
 
 
-def layer_order(layers: Iterable[str]) -> list[str]:
+def sort_layers(layers: Iterable[str]) -> list[str]:
     """Return layers in order: embeddings, layers by number, other towers' layers, last norm, the rest."""
     return sorted(dict.fromkeys(layers), key=_sort_key)
 

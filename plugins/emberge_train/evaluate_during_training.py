@@ -126,11 +126,11 @@ def _find_loss_problems(tasks: Sequence[TaskInfo]) -> Iterator[str]:
 
 
 def _make_model(name: str, folder: Path, base: Model | None) -> Model:
-    from emberge.model_folder import model_fingerprint
+    from emberge.model_folder import hash_model
 
     if base is None:
-        return Model(name, folder, model_fingerprint(folder))
-    fingerprint = model_fingerprint(base.folder, None, folder)
+        return Model(name, folder, hash_model(folder))
+    fingerprint = hash_model(base.folder, None, folder)
     return replace(base, name=name, fingerprint=fingerprint, adapter=folder)
 
 

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from emberge_weights.members import SideVectors
 from emberge_weights.set_scores import score_set
-from emberge_weights.unit_scores import UnitScores, mean_score, standard_error
+from emberge_weights.unit_scores import UnitScores, compute_standard_error, mean_score
 from emberge_weights.weight_sets import WeightSet
 
 # Place of equal weights among the candidates.
@@ -40,7 +40,7 @@ def draw_candidates(
     `count`: of all members, of all members but one, and of the models with a share of 0.1 to 0.9 for the
     base. All weightings that are not random are returned, even if they are more than `count`.
     """
-    fixed = fixed_candidates(models, base, base_share)
+    fixed = list_fixed_candidates(models, base, base_share)
     rng = np.random.default_rng(seed)
     random_weightings = itertools.islice(
         _yield_drawn(models, base, rng), max(0, count - len(fixed))
@@ -48,7 +48,7 @@ def draw_candidates(
     return np.concatenate([fixed, *(weights[None] for weights in random_weightings)])
 
 
-def fixed_candidates(models: int, base: bool, base_share: float = 0.0) -> Array:
+def list_fixed_candidates(models: int, base: bool, base_share: float = 0.0) -> Array:
     """Return the weightings that every search scores; random weightings follow them."""
     members = models + base
     equal = np.zeros(members)
@@ -103,7 +103,7 @@ class Search:
     @property
     def means(self) -> Array:
         """Mean score of each candidate over the sets."""
-        return mean_score([set_scores.contributions() for set_scores in self.scores])
+        return mean_score([set_scores.compute_contributions() for set_scores in self.scores])
 
 
 def search(
@@ -189,21 +189,21 @@ def choose(
     is equal weights. If `cautious` is given, it takes the place of equal weights that are not clearly better
     than the base alone.
     """
-    gain = held_out(scores, lambda seen: simplest(weights, seen), seed)
+    gain = measure_held_out(scores, lambda seen: choose_simplest(weights, seen), seed)
     if gain.clear:
-        contributions = [set_scores.contributions() for set_scores in scores]
-        return ChosenWeighting(simplest(weights, contributions), gain)
+        contributions = [set_scores.compute_contributions() for set_scores in scores]
+        return ChosenWeighting(choose_simplest(weights, contributions), gain)
     if cautious is None:
         return ChosenWeighting(EQUAL, gain)
     over_base = compare(scores, [weights.shape[1], EQUAL])  # the base is the last member alone
     return ChosenWeighting(EQUAL if over_base.clear else cautious, gain, over_base)
 
 
-def simplest(weights: Array, contributions: Sequence[Array]) -> int:
+def choose_simplest(weights: Array, contributions: Sequence[Array]) -> int:
     """Return the index of the weighting nearest to equal weights within a standard error of the best."""
     means = mean_score(contributions)
     best = int(means.argmax())
-    errors = standard_error([part - part[best] for part in contributions])
+    errors = compute_standard_error([part - part[best] for part in contributions])
     is_close = means >= means[best] - errors
     is_close[best] = True
     distance = np.where(is_close, from_equal(weights), np.inf)
@@ -213,11 +213,13 @@ def simplest(weights: Array, contributions: Sequence[Array]) -> int:
 
 def compare(scores: Sequence[UnitScores], pair: Sequence[int]) -> HeldOut:
     """Return the gain of the second of two weightings over the first on all units, and its error."""
-    rows = [np.diff(set_scores.select(pair).contributions(), axis=0) for set_scores in scores]
-    return HeldOut(float(mean_score(rows)[0]), float(standard_error(rows)[0]))
+    rows = [
+        np.diff(set_scores.select(pair).compute_contributions(), axis=0) for set_scores in scores
+    ]
+    return HeldOut(float(mean_score(rows)[0]), float(compute_standard_error(rows)[0]))
 
 
-def held_out(
+def measure_held_out(
     scores: Sequence[UnitScores], rule: Callable[[Sequence[Array]], int], seed: int
 ) -> HeldOut:
     """Return the gain of a rule's choice over equal weights, on units that the rule has not seen.
@@ -225,18 +227,21 @@ def held_out(
     `rule` takes the contributions of the seen units and returns the index of the weighting that it chooses.
     """
     gains = [np.zeros((1, len(set_scores))) for set_scores in scores]
-    for seen, unseen in halves([len(set_scores) for set_scores in scores], seed):
+    for seen, unseen in split_halves([len(set_scores) for set_scores in scores], seed):
         seen_contributions = [
-            set_scores.contributions(units) for set_scores, units in zip(scores, seen, strict=True)
+            set_scores.compute_contributions(units)
+            for set_scores, units in zip(scores, seen, strict=True)
         ]
         pair = [rule(seen_contributions), EQUAL]
         for gain, set_scores, units in zip(gains, scores, unseen, strict=True):
-            choice, equal = set_scores.select(pair).contributions(units)
+            choice, equal = set_scores.select(pair).compute_contributions(units)
             gain[0, units] += (choice - equal) / HALVINGS
-    return HeldOut(float(mean_score(gains)[0]), CHOSEN_ERROR * float(standard_error(gains)[0]))
+    return HeldOut(
+        float(mean_score(gains)[0]), CHOSEN_ERROR * float(compute_standard_error(gains)[0])
+    )
 
 
-def halves(sizes: Sequence[int], seed: int) -> Iterator[tuple[list[Indices], list[Indices]]]:
+def split_halves(sizes: Sequence[int], seed: int) -> Iterator[tuple[list[Indices], list[Indices]]]:
     """Yield (units to choose by, units to judge by), lists over sets; then the halves exchanged."""
     for number in range(HALVINGS):
         rng = np.random.default_rng(make_seed(seed, f"halves {number}"))

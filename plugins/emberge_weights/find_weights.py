@@ -26,7 +26,7 @@ from emberge import (
 from emberge.model_folder import TextLimit, read_settings
 from emberge_data import check_eval_sets
 
-from emberge_weights.weight_sets import SetEntry, read_sets, require_sets, unusable
+from emberge_weights.weight_sets import SetEntry, explain_unusable, read_sets, require_sets
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -97,7 +97,7 @@ class FindWeights(Step):
     def _check_sets(self, context: Preflight) -> Iterator[Problem]:
         for entry in self.data:
             seen, texts = check_eval_sets(context, entry, entry.split)
-            texts = [*texts, *(text for one in seen if (text := unusable(one)))]
+            texts = [*texts, *(text for one in seen if (text := explain_unusable(one)))]
             yield from (context.problem(text, "data") for text in texts)
         if any(entry.split == "test" for entry in self.data):
             yield context.warning(
@@ -166,7 +166,7 @@ class FindWeights(Step):
         members = []
         for number, model in enumerate(models, 1):
             with workspace.part("model", number, models_to_embed, model.name):
-                members.append(embedder.member(model))
+                members.append(embedder.embed_member(model))
         found_search = search(
             sets,
             members,

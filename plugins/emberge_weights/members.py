@@ -43,7 +43,7 @@ def find_prompt(prompts: Mapping[str, str], weight_set: WeightSet, side: str) ->
     return next((prompts[name] for name in names if name in prompts), "")
 
 
-def before_length_one(backbone: Backbone) -> Backbone:
+def remove_normalisation(backbone: Backbone) -> Backbone:
     """Return the backbone without the final scaling of embeddings to length one.
 
     A merge averages weights, which act before that scaling. So a member influences the merge's embedding in
@@ -54,7 +54,7 @@ def before_length_one(backbone: Backbone) -> Backbone:
     return backbone
 
 
-def member_inputs(models: Sequence[Model], weights: Sequence[float]) -> list[MergeInput]:
+def build_member_inputs(models: Sequence[Model], weights: Sequence[float]) -> list[MergeInput]:
     """Return the models with a weight other than 0, as inputs of a merge."""
     return [
         MergeInput(
@@ -98,7 +98,9 @@ def require_members(models: Sequence[Model], strategy: Stage) -> None:
                 f"'{name_by_content[model.fingerprint]}' and '{model.name}' are the same model; name it once"
             )
         name_by_content[model.fingerprint] = model.name
-    for problem in describe_member_problems(member_inputs(models, [1.0] * len(models)), strategy):
+    for problem in describe_member_problems(
+        build_member_inputs(models, [1.0] * len(models)), strategy
+    ):
         raise CheckpointError(problem)
 
 
@@ -111,13 +113,13 @@ class SetEmbedder:
     max_length: int | None
     workspace: Workspace
 
-    def member(self, model: Model) -> list[SideVectors]:
+    def embed_member(self, model: Model) -> list[SideVectors]:
         """Return one member's vectors of every set, from the embedding store that steps share."""
         work = self.workspace
         with work.whole_model(model) as folder:
             return self._embed_sets(folder, model.fingerprint, model.name, work.store)
 
-    def merged(self, folder: Path, key: str, name: str) -> list[SideVectors]:
+    def embed_merged(self, folder: Path, key: str, name: str) -> list[SideVectors]:
         """Return a merged model's vectors of every set, which are stored until the step is done."""
         return self._embed_sets(folder, key, name, self.workspace.work / "vectors")
 
@@ -126,7 +128,7 @@ class SetEmbedder:
     ) -> list[SideVectors]:
         from emberge_encoder import EmbeddingStore
 
-        backbone = before_length_one(self.backbone)
+        backbone = remove_normalisation(self.backbone)
         encoder = backbone.load(folder, device=self.workspace.machine.device, dtype="float32")
         store = EmbeddingStore(
             store_folder,

@@ -13,8 +13,8 @@ from emberge import Model, Stage
 from emberge.merging import MergeRequest, merge_checkpoints
 from numpy.typing import NDArray
 
-from emberge_weights.candidates import EQUAL, Search, from_equal, simplest
-from emberge_weights.members import SetEmbedder, SideVectors, member_inputs
+from emberge_weights.candidates import EQUAL, Search, choose_simplest, from_equal
+from emberge_weights.members import SetEmbedder, SideVectors, build_member_inputs
 from emberge_weights.set_scores import score_set
 from emberge_weights.unit_scores import UnitScores, mean_score
 from emberge_weights.weight_sets import WeightSet
@@ -36,16 +36,16 @@ class RealMerges:
     @property
     def means(self) -> Array:
         """Mean real score of each merge over the sets."""
-        return mean_score([set_scores.contributions() for set_scores in self.scores])
+        return mean_score([set_scores.compute_contributions() for set_scores in self.scores])
 
-    def final(self, search: Search) -> int:
+    def choose_final(self, search: Search) -> int:
         """Return the index of the candidate to take, based on the merges' real scores."""
         if not search.choice.gain.clear:
             choice = search.choice.index
             return choice if choice in self.candidates else EQUAL
-        contributions = [set_scores.contributions() for set_scores in self.scores]
+        contributions = [set_scores.compute_contributions() for set_scores in self.scores]
         candidates = list(self.candidates)
-        return candidates[simplest(search.weights[candidates], contributions)]
+        return candidates[choose_simplest(search.weights[candidates], contributions)]
 
 
 def pick_merges(search: Search) -> list[int]:
@@ -90,7 +90,7 @@ def merge_and_embed(
     used_members = np.flatnonzero(weights).tolist()
     if len(used_members) == 1:
         return members[used_members[0]]
-    inputs = member_inputs(models, weights.tolist())
+    inputs = build_member_inputs(models, weights.tolist())
     facts = [(member.fingerprint, member.weight.plain()) for member in inputs]
     key = hashlib.sha256(json.dumps([facts, repr(strategy)]).encode()).hexdigest()
     workspace = embedder.workspace
@@ -100,7 +100,7 @@ def merge_and_embed(
         if not out.is_dir():
             request = MergeRequest(inputs=tuple(inputs), strategy=(strategy,))
             merge_checkpoints(request, out, machine=workspace.machine)
-        return embedder.merged(out, key, describe_merge(models, weights))
+        return embedder.embed_merged(out, key, describe_merge(models, weights))
     finally:
         shutil.rmtree(out, ignore_errors=True)
 

@@ -25,7 +25,7 @@ class SearchResult:
 
     def write(self, workspace: Workspace) -> Artifact:
         """Write the file of weights into the step's folder and return its artifact."""
-        facts = self.facts()
+        facts = self.to_facts()
         fingerprints = [model.fingerprint for model in self.models]
         weights = self._list_weights(self.chosen)
         FoundWeights(
@@ -46,9 +46,9 @@ class SearchResult:
     @cached_property
     def chosen(self) -> int:
         """Index of the candidate to take."""
-        return self.real.final(self.search)
+        return self.real.choose_final(self.search)
 
-    def facts(self) -> dict[str, Any]:
+    def to_facts(self) -> dict[str, Any]:
         """Return the result's facts as JSON values."""
         means, choice = self.search.means, self.search.choice
         chosen_row = list(self.real.candidates).index(self.chosen)

@@ -39,8 +39,8 @@ class PairProducts:
     queries: Tensor
     documents: Tensor
 
-    def cosines(self, terms: Tensor) -> Tensor:
-        """Return cosines [weightings, queries, documents of each], given weightings as `quadratic` terms."""
+    def compute_cosines(self, terms: Tensor) -> Tensor:
+        """Return cosines [weightings, queries, documents of each] for the `terms` of `expand_quadratic`."""
         flat = self.dots.flatten(1)
         cosines = (terms @ flat).view(len(terms), *self.dots.shape[1:])
         lengths = (terms @ self.documents.flatten(1)).view_as(cosines)
@@ -48,7 +48,7 @@ class PairProducts:
         return cosines.mul_((terms @ self.queries).clamp_min_(_TINY).rsqrt_()[..., None])
 
 
-def quadratic(weights: NDArray[np.float64]) -> Tensor:
+def expand_quadratic(weights: NDArray[np.float64]) -> Tensor:
     """Return the products w_i w_j with i ≤ j of weightings [n, members], float32 [n, terms]."""
     first, second = np.triu_indices(weights.shape[1])
     return torch.from_numpy((weights[:, first] * weights[:, second]).astype(np.float32))
@@ -101,7 +101,7 @@ def score_set(
     hundred by a weighting of `pool`; in any mixture of these weightings, other documents come after the first
     ten.
     """
-    terms = quadratic(weights)
+    terms = expand_quadratic(weights)
     values = np.empty((len(weights), len(weight_set.queries)), np.float32)
     if weight_set.gold:
         pairs = np.arange(len(weight_set.queries))[:, None]
@@ -130,14 +130,14 @@ def _yield_cosines(products: PairProducts, terms: Tensor) -> Iterator[tuple[slic
     step = max(1, CELLS // products.dots[0].numel())
     for start in range(0, len(terms), step):
         rows = slice(start, min(start + step, len(terms)))
-        yield rows, products.cosines(terms[rows])
+        yield rows, products.compute_cosines(terms[rows])
 
 
 def _pool_documents(
     weight_set: WeightSet, members: Sequence[SideVectors], pool: Array
 ) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
     """Return the pooled documents of each query [queries, most], and the mask that is false at padding."""
-    nearest_by_weighting = [first_documents(weight_set, members, weights) for weights in pool]
+    nearest_by_weighting = [find_first_documents(weight_set, members, weights) for weights in pool]
     rows = []
     for query in range(len(weight_set.queries)):
         relevant = list(weight_set.relevant[query])
@@ -156,7 +156,7 @@ def _pool_documents(
     return places, is_document
 
 
-def first_documents(
+def find_first_documents(
     weight_set: WeightSet, members: Sequence[SideVectors], weights: Array
 ) -> NDArray[np.int64]:
     """Return the indices of each query's nearest documents by one weighting [queries, 100 or all]."""

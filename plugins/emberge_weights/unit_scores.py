@@ -37,7 +37,7 @@ class UnitScores:
             self.name, self.statistic, self.unit, self.values[np.asarray(weightings)], self.gold
         )
 
-    def contributions(self, units: Indices | None = None) -> Array:
+    def compute_contributions(self, units: Indices | None = None) -> Array:
         """Return numbers [weightings, units] whose mean over the units is the score on them.
 
         The contributions to a rank correlation are its influence function (the infinitesimal jackknife:
@@ -57,7 +57,7 @@ def mean_score(contributions: Sequence[Array]) -> Array:
     return means
 
 
-def standard_error(contributions: Sequence[Array]) -> Array:
+def compute_standard_error(contributions: Sequence[Array]) -> Array:
     """Return the standard error of `mean_score`, treating the units of all sets as a sample."""
     parts = [part.var(1) / max(1, part.shape[1] - 1) for part in contributions]
     error: Array = np.sqrt(np.sum(parts, axis=0)) / len(parts)

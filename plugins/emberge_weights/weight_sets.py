@@ -81,7 +81,7 @@ def read_sets(
     """
     for entry in entries:
         for eval_set in pick_eval_sets(entry, readers=readers, resolve=resolve, split=entry.split):
-            if (problem := unusable(eval_set)) is not None:
+            if (problem := explain_unusable(eval_set)) is not None:
                 raise DataError(problem)
             data = load_eval_set(eval_set, readers=readers, split=entry.split)
             data = _limit_queries(data, entry.limit_queries, eval_set.name)
@@ -104,7 +104,7 @@ def require_sets(sets: Sequence[WeightSet]) -> None:
             )
 
 
-def unusable(eval_set: EvalSet) -> str | None:
+def explain_unusable(eval_set: EvalSet) -> str | None:
     """Return the reason why a set cannot be scored from similarities; None if it can."""
     metrics = _METRICS.get(eval_set.task)
     if metrics is None:

@@ -16,7 +16,7 @@ from pathlib import Path
 import torch
 from emberge.devices import count_usable_cores
 from emberge.model_folder import Checkpoint
-from emberge.tensor_files import TensorReader, TensorSpec, TensorWriter, bytes_of, reuse_tensor
+from emberge.tensor_files import TensorReader, TensorSpec, TensorWriter, reuse_tensor, view_bytes
 
 BLOCK = 1 << 20
 """Bytes that are read of each model at once."""
@@ -49,7 +49,7 @@ def _read(
 ) -> torch.Tensor:
     """Return bytes of a tensor, in this thread's buffer."""
     raw = reuse_tensor("floor", size, torch.uint8)
-    reader.read_bytes(specs[name], start, bytes_of(raw))
+    reader.read_bytes(specs[name], start, view_bytes(raw))
     return raw
 
 

@@ -74,9 +74,9 @@ def test_a_component_knows_where_it_comes_from_and_is_found_by_its_names() -> No
     assert found.summary == "Draw bags."
     plugins = registered(adding("register_samplers", bags=Bags))
     assert plugins.find("bags", "sampler") is plugins.find("mine:bags", "sampler")
-    assert plugins.component_of(Bags).name == "bags"
+    assert plugins.find_component(Bags).name == "bags"
     with pytest.raises(PluginError, match="Middle was added by no plugin"):
-        plugins.component_of(Middle)
+        plugins.find_component(Middle)
 
 
 @pytest.mark.parametrize(
@@ -184,12 +184,12 @@ def test_a_component_by_its_place_is_imported_when_asked_and_known_by_its_type(t
     assert toys not in sys.modules
     assert found.summary == "Draw bags."
     assert found.type is sys.modules[toys].Bags
-    assert plugins.component_of(found.type) is found
+    assert plugins.find_component(found.type) is found
     plugins = registered(adding("register_samplers", bags=f"{toys}:Bags"))
     type_ = importlib.import_module(toys).Bags
-    assert plugins.component_of(type_).full_name == "mine:bags"
+    assert plugins.find_component(type_).full_name == "mine:bags"
     with pytest.raises(PluginError, match="was added by no plugin"):
-        plugins.component_of(Bags)
+        plugins.find_component(Bags)
 
 
 @pytest.mark.parametrize(

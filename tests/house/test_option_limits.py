@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from emberge import PerModel, RecipeError, load_plugins, parse_recipe
 from emberge.cli.main import main
-from emberge.options import forms, options_of
+from emberge.options import forms, read_options
 
 TRAIN = "train: {{model: ./m, data: [a.jsonl], {}}}"
 # Numbers that are not finite, and numbers beyond limits, in all parts of the grammar.
@@ -97,7 +97,7 @@ def numbers() -> Iterator[tuple[str, Any]]:
         seen.append(one)
         waiting += getattr(one, "links", ())
         has_options = isinstance(one, type) and dataclasses.is_dataclass(one)
-        for option in options_of(one).values() if has_options else ():
+        for option in read_options(one).values() if has_options else ():
             for form in parts_of(option.form):
                 if isinstance(form, forms.Record):
                     waiting.append(form.type)

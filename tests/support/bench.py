@@ -17,7 +17,7 @@ import yaml
 from emberge import Artifact, DataRef, Machine, Model, ModelRef, Plugins, Reader, load_plugins
 from emberge.contracts import Reference
 from emberge.encoding import TextEmbedder
-from emberge.merging import whole_model
+from emberge.merging import open_whole_model
 from emberge.recipes.run.step_progress import StepProgress
 from emberge_data import JsonLines
 from emberge_encoder import TextEncoder
@@ -81,7 +81,7 @@ class Bench:
         return self.many.get(reference.text) or [model_at(Path(reference.text))]
 
     def whole_model(self, model: Model) -> AbstractContextManager[Path]:
-        return whole_model(model, self.work, self.machine)
+        return open_whole_model(model, self.work, self.machine)
 
     def data(self, reference: DataRef) -> Path:
         return Path(reference.text)

@@ -44,7 +44,7 @@ def upcycled(checkpoint: Checkpoint, inner: str, reader: TensorReader) -> Sequen
     ]
     source = FileSource("dense", specs[inner], reader)
     jobs += [
-        CopyJob(source.spec.renamed(f"experts.{expert}.weight"), source)
+        CopyJob(source.spec.with_name(f"experts.{expert}.weight"), source)
         for expert in range(EXPERTS)
     ]
     like = tuple(spec for spec in specs.values() if spec.shape == source.spec.shape)

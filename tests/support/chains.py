@@ -20,7 +20,7 @@ from emberge import (
 from emberge.contracts import as_row_shape
 from emberge.tensor_names import find_layer
 from emberge_codiemb import LayerSoftmax
-from emberge_merge import chances
+from emberge_merge import compute_chances
 from emberge_merge.methods.sparse.ranked_draw import list_chances
 from torch import Tensor
 
@@ -132,4 +132,4 @@ def merge_one(
 def keep_probability(delta: Tensor, density: float, epsilon: float) -> Tensor:
     """The chance of each element of a delta to be kept by `drop_by_rank`."""
     width = as_row_shape(delta.shape)[1]
-    return list_chances(delta[None], [chances(density, epsilon, width)], width)[0]
+    return list_chances(delta[None], [compute_chances(density, epsilon, width)], width)[0]

@@ -15,22 +15,22 @@ from emberge.numerics import (
     DeltaProgram,
     RowsPlace,
     StoredRows,
-    kernels,
+    describe_kernels,
     kernels_allowed,
-    kernels_line,
+    load_kernels,
 )
 from torch import Tensor
 
 
 def require_kernels() -> None:
     """Skip the test or the whole file if there are no compiled kernels, with the reason."""
-    if kernels() is None:
+    if load_kernels() is None:
         pytest.skip(_reason(), allow_module_level=True)
 
 
 def store(rows: Sequence[Tensor]) -> DeltaProgram:
     """Return rows of models and, last, of a base, as kernels read them from memory."""
-    library, size, step = kernels(), rows[0].numel(), rows[0].nbytes
+    library, size, step = load_kernels(), rows[0].numel(), rows[0].nbytes
     assert library is not None
     memory = torch.stack(list(rows)).view(-1).view(torch.uint8).numpy()
     dtype = str(rows[0].dtype).removeprefix("torch.")
@@ -41,7 +41,7 @@ def store(rows: Sequence[Tensor]) -> DeltaProgram:
 def _reason() -> str:
     if kernels_allowed() and not _compiles():
         return "needs a C compiler, for the compiled kernels"
-    line = kernels_line()
+    line = describe_kernels()
     return f"needs compiled kernels: {line}"
 
 

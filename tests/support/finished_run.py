@@ -82,9 +82,9 @@ class FinishedRun(Bench):
 
 def fingerprint(folder: Path) -> str:
     """The content hash by which scores know a model."""
-    from emberge.model_folder import model_fingerprint
+    from emberge.model_folder import hash_model
 
-    return model_fingerprint(folder)
+    return hash_model(folder)
 
 
 def publish(

@@ -15,8 +15,8 @@ from emberge.merging.request import Compute
 from emberge.merging.row_entries import RowStatistics, StatisticsEntry
 from emberge.merging.streaming.jobs import MergeJob, convert_piece
 from emberge.merging.streaming.scheduler import GRANULE, PutPiece, SchedulerLimits, run_jobs
-from emberge.numerics import DeltaProgram, NoRows, kernels
-from emberge.tensor_files import TensorSource, TensorSpec, bytes_of
+from emberge.numerics import DeltaProgram, NoRows, load_kernels
+from emberge.tensor_files import TensorSource, TensorSpec, view_bytes
 from emberge.tensor_names import find_layer, measure_depths
 from torch import Tensor
 
@@ -39,7 +39,7 @@ class MemorySource:
 
     def read_bytes(self, start: int, into: memoryview) -> None:
         """Copy the bytes from byte `start` on into `into`."""
-        into[:] = bytes_of(self.tensor.contiguous())[start : start + len(into)]
+        into[:] = view_bytes(self.tensor.contiguous())[start : start + len(into)]
 
     def locate(self, start: int, size: int) -> tuple[int, int] | None:
         """Return None, as there is no file."""
@@ -124,7 +124,7 @@ def merge_state_dicts(
                     chain,
                     block(name, statistics),
                     statistics=statistics,
-                    kernels=kernels() if merge_settings.compiled else None,
+                    kernels=load_kernels() if merge_settings.compiled else None,
                 )
             )
         else:

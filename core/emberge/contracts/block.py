@@ -52,11 +52,11 @@ class WeightedSum:
 
     def by_torch(self, rows: DeltaProgram) -> Tensor:
         """Return the merged rows, computed from tensors."""
-        from emberge.numerics import weighted_sum
+        from emberge.numerics import compute_weighted_sum
 
         if not self.of_deltas:
-            return weighted_sum(self.numbers, rows.tensors)
-        return weighted_sum(self.numbers, rows.deltas).add_(rows.require_base())
+            return compute_weighted_sum(self.numbers, rows.tensors)
+        return compute_weighted_sum(self.numbers, rows.deltas).add_(rows.require_base())
 
     def by_kernels(self, rows: KernelRows) -> Tensor | np.ndarray:
         """Return the merged rows, computed by a kernel."""
@@ -185,7 +185,7 @@ class Block:
         rows = self.rows
         if rows.shares and isinstance(operation, WeightedSum) and not operation.of_deltas:
             operation, rows = operation.of_sums(rows.shares), rows.without_sums()
-        kernel_rows = rows.kernel_rows(of_deltas=operation.of_deltas, merged_dtype=dtype)
+        kernel_rows = rows.take_kernel_rows(of_deltas=operation.of_deltas, merged_dtype=dtype)
         return (
             operation.by_torch(rows) if kernel_rows is None else operation.by_kernels(kernel_rows)
         )

@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
-from emberge.numerics import log_sum_products, unit_vectors
+from emberge.numerics import log_sum_products, scale_to_unit
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -43,7 +43,7 @@ class Similarity:
 
     def prepared(self, embeddings: Tensor) -> Tensor:
         """Return embeddings [..., *e] in the form that is compared; the result has the same shape."""
-        return unit_vectors(embeddings) if self.unit else embeddings
+        return scale_to_unit(embeddings) if self.unit else embeddings
 
     def own_scores(self, left: Tensor, right: Tensor) -> Tensor:
         """Return the scores [b, c] of each embedding [b, *e] with its own others [b, c, *e]."""

@@ -22,7 +22,7 @@ from emberge.contracts import DataOrigin, DataRef
 from emberge.data.entry import Catalogue, DataEntry, ListedEvalSet
 from emberge.errors import DataError, Problem, RecipeError, UnsoundFileError, suggest
 from emberge.files import read_regular
-from emberge.options import options_of, read_record
+from emberge.options import read_options, read_record
 from emberge.wording import format_path
 from emberge.yaml_nodes import Fields, Items, Node, Scalar, describe_node, read_yaml, to_plain
 
@@ -84,7 +84,7 @@ def _parse_catalogue(path: Path, place: str, text: str) -> Catalogue:
     parts = _read_fields(root)
     _refuse_unknown(parts, {"train", "dev", "test", "eval", "format"})
     if str(to_plain(parts.entries.get("format", Scalar(1, "1", "")))) != "1":
-        raise DataError(f"{parts.line('format')}: this version reads catalogues of format 1")
+        raise DataError(f"{parts.locate('format')}: this version reads catalogues of format 1")
     train, dev, test = (
         tuple(_read_entry(path.parent, fields) for fields in _list_sets(parts, part))
         for part in ("train", "dev", "test")
@@ -110,7 +110,7 @@ def _list_sets(parts: Fields, part: str) -> Iterator[Fields]:
         name = _read_text(fields.entries["name"])
         if not name.strip() or not name.isprintable():
             message = f"a name is a word without control characters, not {name!r}"
-            raise DataError(f"{fields.line('name')}: {message}")
+            raise DataError(f"{fields.locate('name')}: {message}")
         if name in names:
             raise DataError(f"{item.where}: two sets under {part} are named '{name}'; rename one")
         names.add(name)
@@ -129,7 +129,7 @@ def _refuse_unknown(fields: Fields, known: Iterable[str]) -> None:
     for name in fields.entries:
         if name not in allowed and not name.startswith("x-"):
             hint = suggest(name, allowed) or f"; known: {', '.join(allowed)}"
-            raise DataError(f"{fields.line(name)}: there is no '{name}' here{hint}")
+            raise DataError(f"{fields.locate(name)}: there is no '{name}' here{hint}")
 
 
 def _read_text(node: Node) -> str:
@@ -175,7 +175,7 @@ def build_set(
     Raises:
         DataError: if a fact is misspelt or of a wrong type; names file and line.
     """
-    options: set[str] = set(options_of(owner)) - _NOT_IN_SETS
+    options: set[str] = set(read_options(owner)) - _NOT_IN_SETS
     _refuse_unknown(fields, {*options, *path_names, *UNREAD_FACTS})
     stated = {
         name: _read_number_as_text(name, node)
@@ -204,7 +204,7 @@ def _read_origin(entries: Mapping[str, Node]) -> DataOrigin:
     """Return the stated facts of a set's source; `unknown` stands for a fact that is not stated."""
     source = entries.get("source")
     facts = source if isinstance(source, Fields) else Fields({}, "")
-    stated = {n: node for n, node in facts.entries.items() if n in options_of(DataOrigin)}
+    stated = {n: node for n, node in facts.entries.items() if n in read_options(DataOrigin)}
     for nodes in (facts.entries, entries):  # a licence of the set itself counts more
         for key in reversed(_LICENCE_KEYS):
             stated |= {"licence": nodes[key]} if key in nodes else {}

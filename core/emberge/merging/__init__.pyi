@@ -6,7 +6,7 @@ from .adapter_reader import is_saved_whole as is_saved_whole
 from .adapter_reader import open_model as open_model
 from .chain import merge_blocks as merge_blocks
 from .loadable_models import describe_loading_problems as describe_loading_problems
-from .loadable_models import whole_model as whole_model
+from .loadable_models import open_whole_model as open_whole_model
 from .merge_plan import MergePlan as MergePlan
 from .merge_plan import TensorPlan as TensorPlan
 from .merge_plan import find_weighing_link as find_weighing_link

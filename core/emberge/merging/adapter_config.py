@@ -143,7 +143,7 @@ def _match_pattern(pattern: Mapping[str, float], module: str, otherwise: float) 
     return otherwise
 
 
-def origin_hash(names: Names, checkpoint: Checkpoint) -> str:
+def hash_origin(names: Names, checkpoint: Checkpoint) -> str:
     """Return a hash of a base's trunk: tensors' canonical names, shapes, dtypes, and samples of their bytes.
 
     Name prefixes, shards, the tokenizer, heads and modules after the trunk do not change the hash.
@@ -178,7 +178,7 @@ def describe_base(base: Checkpoint) -> dict[str, Any]:
     With it a merge can refuse a different base with the same name.
     """
     name = find_model_name(base.folder)
-    return {ORIGIN_KEY: {"name": name, "hash": origin_hash(base.names, base)}}
+    return {ORIGIN_KEY: {"name": name, "hash": hash_origin(base.names, base)}}
 
 
 def require_base(
@@ -192,7 +192,7 @@ def require_base(
     folder = config.path.parent
     record = (read_provenance(metadata) or {}).get(ORIGIN_KEY)
     if isinstance(record, Mapping) and record.get("hash"):
-        if record["hash"] != origin_hash(names, checkpoint):
+        if record["hash"] != hash_origin(names, checkpoint):
             raise CheckpointError(
                 f"{folder}: is an adapter of '{record.get('name')}', whose weights differ from those of "
                 f"{checkpoint.folder}; name the base that it was made on"
@@ -212,7 +212,9 @@ def require_base(
         )
 
 
-def base_warning(config: AdapterConfig, metadata: Mapping[str, str], base: Path) -> str | None:
+def describe_other_base(
+    config: AdapterConfig, metadata: Mapping[str, str], base: Path
+) -> str | None:
     """Return a warning if only the base's recorded name could be compared and it differs; else None."""
     record = (read_provenance(metadata) or {}).get(ORIGIN_KEY)
     recorded_name = (config.base or "").rstrip("/").rpartition("/")[2]
@@ -228,7 +230,7 @@ def _is_hub_id(name: str) -> bool:
     return re.fullmatch(r"[\w.-]+/[\w.-]+", name) is not None and not name.startswith(".")
 
 
-def same_bytes(first: TensorSpec, second: TensorSpec) -> bool:
+def have_same_bytes(first: TensorSpec, second: TensorSpec) -> bool:
     """Return whether two tensors are equal byte for byte; False if one of them is computed."""
     is_computed = isinstance(first, DerivedTensor) or isinstance(second, DerivedTensor)
     if is_computed or (first.shape, first.dtype) != (second.shape, second.dtype):

@@ -15,10 +15,10 @@ from emberge.contracts import as_row_shape
 from emberge.errors import CheckpointError, EmbergeError
 from emberge.merging.adapter_config import (
     AdapterConfig,
-    base_warning,
+    describe_other_base,
+    have_same_bytes,
     read_adapter_config,
     require_base,
-    same_bytes,
 )
 from emberge.merging.apply_adapter import AdaptedSpec, Change, LowRank, MagnitudeScale
 from emberge.model_folder import Checkpoint, TrunkConfig
@@ -210,7 +210,7 @@ def warn_of_adapter(name: str, checkpoint: Checkpoint | None) -> Iterator[str]:
         adapter = read_adapter(checkpoint.adapter.trunk, whole=False)
         if adapter is None or not checkpoint.has_weights:
             return
-        warning = base_warning(adapter.config, adapter.metadata, checkpoint.base.folder)
+        warning = describe_other_base(adapter.config, adapter.metadata, checkpoint.base.folder)
         yield from [warning] if warning else []
         old, new = (count_rows(names) for names in (checkpoint.base.names, checkpoint.names))
         if new > old and not checkpoint.adapter.has_tokenizer:
@@ -227,7 +227,7 @@ def find_products(spec: TensorSpec, base: TensorSpec) -> Sequence[LowRank] | Non
     if isinstance(spec, AdaptedSpec) and (not products or len(products) < len(spec.changes)):
         return None
     # Of an adapted table of embeddings training keeps a copy, which should be the base's.
-    is_base = origin.file.name != WEIGHTS_FILE or same_bytes(origin, base)
+    is_base = origin.file.name != WEIGHTS_FILE or have_same_bytes(origin, base)
     return products if is_base else None
 
 
@@ -256,7 +256,7 @@ class _AdapterApplier:
         # Adapters of a class with a tied head may change it by its name.
         tied_head = names.find_substitute(HEAD)
         if tied_head is not None:
-            self.specs.setdefault(HEAD, tied_head.renamed(HEAD))
+            self.specs.setdefault(HEAD, tied_head.with_name(HEAD))
         known = dataclasses.replace(names, specs=dict(self.specs))
         self.base_names = AdapterNames(known, checkpoint, adapter.folder.name, self.base.name)
 
@@ -352,7 +352,7 @@ class _AdapterApplier:
 def _cast_saved(own: TensorSpec, saved: TensorSpec) -> TensorSpec:
     """Return the adapter's own copy of a tensor, under the base's name and in its dtype."""
     if saved.dtype == own.dtype or not own.mergeable:
-        return saved.renamed(own.name)
+        return saved.with_name(own.name)
     return AdaptedSpec(own.name, saved.shape, own.dtype, origin=saved, changes=())
 
 

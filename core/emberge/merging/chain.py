@@ -64,7 +64,7 @@ class Resolver:
         for name, schedule in stage.schedules().items():
             number = schedule.at(stored_name, depth)
             if isinstance(schedule, PerModel):
-                schedules = (self._own_schedule(stage, name, model) for model in block.models)
+                schedules = (self._find_own_schedule(stage, name, model) for model in block.models)
                 numbers = [o.at(stored_name, depth, number) if o else number for o in schedules]
                 values[name] = np.array(numbers, np.float64)
             else:
@@ -73,7 +73,7 @@ class Resolver:
             values[name] = self(inner, block)
         return Options(**values)
 
-    def _own_schedule(self, stage: Stage, option: str, model: str) -> PerTensor | None:
+    def _find_own_schedule(self, stage: Stage, option: str, model: str) -> PerTensor | None:
         for name, options in self.models.get(model, {}).items():
             if simplify_name(name) == simplify_name(stage.name_in_recipes) and option in options:
                 return options[option]
@@ -157,7 +157,7 @@ class Chain:
         return block.replace(options=self.resolve(link, block))
 
 
-def scope_key(scope: Scope, block: Block) -> str:
+def choose_scope_key(scope: Scope, block: Block) -> str:
     """Return the key under which a tensor's measures are summed: its name, or "" (all tensors)."""
     return block.name if scope == "tensor" else ""
 
@@ -180,7 +180,7 @@ def merge_blocks(
         for one_pass in link.passes:
             joined = _measure_blocks(run, measured, stats, position, one_pass)
             for name, block in first.items():
-                stats[name][position].append(joined[scope_key(one_pass.scope, block)])
+                stats[name][position].append(joined[choose_scope_key(one_pass.scope, block)])
                 stats[name][position][-1] = run.conclude(stats[name], block, position)
     for block in blocks:
         yield torch.as_tensor(run.merge(stats[block.name], block))
@@ -196,7 +196,7 @@ def _measure_blocks(
     measures_by_group: dict[str, list[Measures]] = {}
     for block in blocks:
         stats_of_block = stats[block.name]
-        group = measures_by_group.setdefault(scope_key(one_pass.scope, block), [])
+        group = measures_by_group.setdefault(choose_scope_key(one_pass.scope, block), [])
         if one_pass.reads == "nothing":
             needed, block = block.start == 0, block.without_rows()
         else:

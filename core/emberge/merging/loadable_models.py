@@ -42,7 +42,7 @@ def describe_loading_problems(folder: Path, adapter: Path | None) -> Sequence[st
 
 
 @contextmanager
-def whole_model(model: Model, work: Path, machine: Machine | None = None) -> Iterator[Path]:
+def open_whole_model(model: Model, work: Path, machine: Machine | None = None) -> Iterator[Path]:
     """Yield a model's folder; for `base+adapter`, a temporary one with the adapted model in float32.
 
     The temporary folder is in `work`; if a killed process left it there complete, it is used again. Memory is
@@ -86,7 +86,9 @@ def _list_adapted_specs(names: Names) -> list[TensorSpec]:
     """Return the adapted model's tensors: in their stored dtype if unchanged, else in float32."""
     stored_specs = {n: spec for n, spec in names.specs.items() if not names.is_tied_copy(n)}
     return [
-        (spec if is_buffer(name) else _convert_to_float32(spec)).renamed(names.name_in_result(spec))
+        (spec if is_buffer(name) else _convert_to_float32(spec)).with_name(
+            names.name_in_result(spec)
+        )
         for name, spec in stored_specs.items()
     ]
 

@@ -12,7 +12,7 @@ from emberge.merging.merge_plan import TensorPlan
 from emberge.merging.request import MergeRequest
 from emberge.model_folder import Checkpoint
 from emberge.tensor_files import DerivedTensor, TensorSpec
-from emberge.tensor_names import HEAD, Names, head_of, is_buffer, is_unused_by_encoders
+from emberge.tensor_names import HEAD, Names, find_head, is_buffer, is_unused_by_encoders
 from emberge.wording import join_some
 
 if TYPE_CHECKING:
@@ -92,10 +92,10 @@ class _TensorMatcher:
             if self.pattern.is_tied_copy(name) or (is_buffer(name) and not in_template):
                 self.matched.dropped.append(name)
                 if whose := self._find_untied(name):
-                    self.left.setdefault(head_of(name), set()).update(whose)
+                    self.left.setdefault(find_head(name), set()).update(whose)
             elif not in_template and (whose := self._find_head_owners(name)):
                 self.matched.dropped.append(name)
-                self.left.setdefault(head_of(name), set()).update(whose)
+                self.left.setdefault(find_head(name), set()).update(whose)
             else:
                 yield name
         if self.base is not None:
@@ -198,7 +198,7 @@ class _TensorMatcher:
         present_specs = [spec for spec in sources if spec is not None]
         if not lacking_models or len(present_specs) + len(lacking_models) < len(self.names):
             return None
-        self.headless.setdefault(head_of(plan.name), set()).update(lacking_models - trunks)
+        self.headless.setdefault(find_head(plan.name), set()).update(lacking_models - trunks)
         plan = replace(plan, sources=sources)
         if len(present_specs) > 1 or len(self.names) < len(models):
             return self._require_base(plan)
@@ -233,7 +233,7 @@ class _TensorMatcher:
     def _plan_present(self, plan: TensorPlan) -> TensorPlan | None:
         """Return the plan of a tensor from the models that have it: a copy if there is only one."""
         present_specs = [spec for spec in plan.sources if spec is not None]
-        chain = self.request.chains[self.request.chain_of(plan.name)]
+        chain = self.request.chains[self.request.find_chain(plan.name)]
         if len(present_specs) not in chain[0].arity and len(present_specs) == 1:
             out = TensorSpec(plan.out.name, present_specs[0].shape, present_specs[0].dtype)
             return replace(plan, action="copy", sources=(), origin=present_specs[0], out=out)
@@ -253,18 +253,18 @@ class _TensorMatcher:
 
         A tensor that no text encoder uses needs no base: it is the mean of the models.
         """
-        chain = self.request.chains[self.request.chain_of(plan.name)]
+        chain = self.request.chains[self.request.find_chain(plan.name)]
         needs_base = any(link.base_policy == "required" for link in chain)
         if plan.base is not None or self.base is None or not needs_base:
             return plan
         present_specs = tuple(spec for spec in plan.sources if spec is not None)
         same_shape = all(spec.shape == plan.out.shape for spec in present_specs)
         if same_shape and is_unused_by_encoders(plan.name):
-            self.baseless[head_of(plan.name)] = None
+            self.baseless[find_head(plan.name)] = None
             mean = _Mean(plan.out.name, plan.out.shape, plan.out.dtype, origins=present_specs)
             return replace(plan, action="copy", sources=(), origin=mean)
         is_part = plan.name in self.pattern.heads or plan.name.startswith(self.pattern.modules)
-        part = head_of(plan.name) if is_part else plan.out.name
+        part = find_head(plan.name) if is_part else plan.out.name
         self.without_base.setdefault(part, []).append(plan.name)
         return None
 
@@ -286,11 +286,11 @@ class _TensorMatcher:
         return names.specs.get(name) or names.find_substitute(name)
 
     def _build_copied_spec(self, spec: TensorSpec) -> TensorSpec:
-        return spec.renamed(self.pattern.name_in_result(spec))
+        return spec.with_name(self.pattern.name_in_result(spec))
 
     def _name_like_template(self, name: str, spec: TensorSpec) -> TensorSpec:
         is_plain_name = name == HEAD or any(name.startswith(p) for p in self.template.parts if p)
-        return spec.renamed(name if is_plain_name else self.pattern.prefix + name)
+        return spec.with_name(name if is_plain_name else self.pattern.prefix + name)
 
     def _find_template_name(self) -> str:
         for model in self.request.inputs:

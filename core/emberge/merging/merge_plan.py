@@ -78,7 +78,7 @@ class MergePlan:
         """The dtype of most of the merged bytes."""
         return find_main_dtype(plan.out for plan in self.tensors)
 
-    def weights_of(self, tensor: TensorPlan) -> dict[str, float]:
+    def map_weights(self, tensor: TensorPlan) -> dict[str, float]:
         """Return the recipe's weight of each model that has the tensor."""
         depth = self.depths.get(tensor.name, 0.0)
         return {
@@ -120,11 +120,11 @@ def add_effective_weights(plan: MergePlan) -> MergePlan:
     for tensor in plan.tensors:
         if tensor.action != "merge":
             continue
-        recipe_weights, size = plan.weights_of(tensor), tensor.out.elements
+        recipe_weights, size = plan.map_weights(tensor), tensor.out.elements
         for name, weight in _compute_weights(plan, tensor, recipe_weights).items():
             counts[name][weight] += size
         if base is not None:
-            share = _find_base_share(plan.request.chains[plan.request.chain_of(tensor.name)])
+            share = _find_base_share(plan.request.chains[plan.request.find_chain(tensor.name)])
             counts[base.name][share] += size
         total += size * sum(recipe_weights.values())
         elements += size
@@ -144,7 +144,7 @@ def _compute_weights(
 
     They are the recipe's weights, or these divided by their sum over the models merged together.
     """
-    chain = plan.request.chains[plan.request.chain_of(tensor.name)]
+    chain = plan.request.chains[plan.request.find_chain(tensor.name)]
     link, labels = find_weighing_link(
         chain, [m for m in plan.request.inputs if m.name in recipe_weights]
     )

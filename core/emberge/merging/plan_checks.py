@@ -176,7 +176,7 @@ def compare_folders(
     base = checkpoints.get(request.base.name) if request.base is not None else None
     if base is not None:
         pair = f"'{template.folder.name}' and the base: "
-        texts = ModelPair(template, base).incomparable(modules=False)
+        texts = ModelPair(template, base).find_differences(modules=False)
         problems += [Problem(f"{pair}{text}; {remedy}") for text in texts]
     return FolderComparison(problems, warnings, facts, are_comparable)
 
@@ -215,7 +215,7 @@ def _compare_architectures(
 ) -> list[str]:
     """Return the differences by which the tensors of two models are incomparable."""
     pair, is_trunk = ModelPair(template, other), model.part == "text"
-    listed = pair.incomparable_trunks() if is_trunk else pair.incomparable(modules=modules)
+    listed = pair.find_trunk_differences() if is_trunk else pair.find_differences(modules=modules)
     return [f"'{template.folder.name}' and '{model.name}': {text}" for text in listed]
 
 
@@ -299,7 +299,7 @@ def _find_schedule_problems(plan: MergePlan) -> Iterator[Problem]:
     seen: set[str] = set()
     option_resolver = plan.build_resolver()
     for tensor in plan.tensors:
-        for link in walk_stages(plan.request.chains[plan.request.chain_of(tensor.name)]):
+        for link in walk_stages(plan.request.chains[plan.request.find_chain(tensor.name)]):
             for option, schedule in link.schedules().items():
                 try:
                     schedule.at(tensor.out.name, option_resolver.depths.get(tensor.name, 0.0))
@@ -313,11 +313,11 @@ def _find_weight_problems(plan: MergePlan) -> Iterator[Problem]:
         if tensor.action != "merge":
             continue
         try:
-            weights = plan.weights_of(tensor)
+            weights = plan.map_weights(tensor)
         except ValueError as error:
             yield Problem(f"a weight: {error}")
             return
-        chain = plan.request.chains[plan.request.chain_of(tensor.name)]
+        chain = plan.request.chains[plan.request.find_chain(tensor.name)]
         text = _explain_zero_sum(chain, plan.request, weights) if chain else None
         if text is not None:
             yield Problem(text, tensor.name)

@@ -161,7 +161,7 @@ class MergeRequest:
         others = [MergeInput("", one) for one in (self.template, self.tokenizer) if one is not None]
         return [state for m in (*self.all_inputs, *others) for state in m.list_files()]
 
-    def chain_of(self, name: str) -> int:
+    def find_chain(self, name: str) -> int:
         """Return the index in `chains` of the strategy that owns a tensor."""
         for number, rule in enumerate(self.rules):
             if rule.matches(name):

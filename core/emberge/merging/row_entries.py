@@ -58,7 +58,7 @@ class RowStatistics(Mapping[str, Any]):
         """Return the statistics for other rows of the tensor."""
         return dataclasses.replace(self, rows=rows, device=device)
 
-    def row_bytes(self, rows: int) -> int:
+    def count_row_bytes(self, rows: int) -> int:
         """Return the bytes that the entries take per row, as read and as converted for computing."""
         sizes = [e.spec.nbytes for e in self.entries.values()]
         return 3 * sum(sizes) // max(1, rows)

@@ -57,7 +57,7 @@ class Statistics:
         """
         import torch
 
-        from emberge.tensor_files import bytes_of
+        from emberge.tensor_files import view_bytes
 
         tensors: dict[str, Tensor] = {}
         for entry_name, values in self.values.items():
@@ -71,7 +71,7 @@ class Statistics:
             TensorSpec(key, tuple(t.shape), str(t.dtype).removeprefix("torch."))
             for key, t in tensors.items()
         ]
-        return self._write(folder / name, specs, lambda spec: [bytes_of(tensors[spec.name])])
+        return self._write(folder / name, specs, lambda spec: [view_bytes(tensors[spec.name])])
 
     def write_joined(self, folder: Path, parts: Sequence[Path]) -> Path:
         """Write the entries of several files into one file with this metadata, in pieces; return its path.
@@ -255,7 +255,7 @@ def find_model_entries(stage: Stage, request: MergeRequest) -> dict[str, Mapping
         if not model.fingerprint:
             raise CheckpointError(
                 f"'{model.name}' has no fingerprint to hold its statistics against; give the MergeInput "
-                "fingerprint=model_fingerprint(folder)"
+                "fingerprint=hash_model(folder)"
             )
         owners = _find_owners(model, files)
         if len(owners) != 1:

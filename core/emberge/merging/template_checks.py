@@ -57,7 +57,7 @@ def describe_template_problems(
 
 
 def _check_config(template: Checkpoint) -> Iterator[str]:
-    name = template.in_trunk("config.json")
+    name = template.locate_in_trunk("config.json")
     if not template.config and not (template.folder / name).is_file():
         yield f"{template.folder}: has no {name}, without which nothing opens the model; get the whole model"
     elif not template.config.get("model_type"):
@@ -89,7 +89,7 @@ def describe_size_problems(
     """
     trunk = TrunkConfig(template.config)
     config = trunk.values
-    path = template.folder / template.in_trunk("config.json")
+    path = template.folder / template.locate_in_trunk("config.json")
     words, size = names.find_embedding(), config.get("vocab_size")
     if vocabulary and words is not None and isinstance(size, int):
         multiple = config.get("pad_vocab_size_multiple") or 1  # some classes round up

@@ -16,9 +16,9 @@ from .model_files import copy_template as copy_template
 from .model_files import describe_omissions as describe_omissions
 from .model_files import describe_origin as describe_origin
 from .model_files import find_class_code as find_class_code
+from .model_files import hash_model as hash_model
 from .model_files import list_hashed_files as list_hashed_files
 from .model_files import list_published_files as list_published_files
-from .model_files import model_fingerprint as model_fingerprint
 from .st_layout import POOLING as POOLING
 from .st_layout import ModuleFolder as ModuleFolder
 from .st_layout import find_trunk_settings as find_trunk_settings

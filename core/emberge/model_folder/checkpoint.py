@@ -28,7 +28,7 @@ from emberge.model_folder.st_layout import (
     require_inside,
 )
 from emberge.tensor_files import WEIGHTS, RemoteFile, TensorSpec, read_header
-from emberge.tensor_names import POOLER, TIED, Names, head_of, is_buffer
+from emberge.tensor_names import POOLER, TIED, Names, find_head, is_buffer
 
 if TYPE_CHECKING:
     from emberge.tensor_files import TensorReader
@@ -161,7 +161,7 @@ class Checkpoint:
                 folder_by_prefix[f"{module.path}."] = module.path
         return folder_by_prefix
 
-    def in_trunk(self, name: str) -> str:
+    def locate_in_trunk(self, name: str) -> str:
         """Return the path, in the model folder, of a file of the transformer such as `config.json`."""
         part = self.parts[""]
         return f"{part}/{name}" if part else name
@@ -202,7 +202,7 @@ class Checkpoint:
             CheckpointError: if files are missing, pickled or damaged.
         """
         return {
-            prefix + name: spec.renamed(prefix + name)
+            prefix + name: spec.with_name(prefix + name)
             for prefix, part in self.parts.items()
             for name, spec in (self._read_specs(self.folder / part) if prefix else {}).items()
         }
@@ -235,7 +235,7 @@ class Checkpoint:
         files = _list_weight_files(self.trunk)
         return read_header(files[0])[1] if files else {}
 
-    def reader(self) -> TensorReader:
+    def open_reader(self) -> TensorReader:
         """Open the weights for reading by rows; loads torch."""
         from emberge.tensor_files import TensorReader
 
@@ -318,7 +318,7 @@ def _read_weight_map(index: Path) -> dict[str, str]:
 
 def _is_apart(names: Names, name: str) -> bool:
     """Return whether a tied model stores a copy with other numbers than its original, by a sample."""
-    spec, original = names.specs.get(name), names.original(name)
+    spec, original = names.specs.get(name), names.find_original(name)
     if names.tied is False or spec is None or original is None or original.name == spec.name:
         return False
     pair = spec, original
@@ -365,7 +365,7 @@ def count_parameters(checkpoint: Checkpoint) -> int:
     if not checkpoint.has_weights:
         return _count_by_config(checkpoint)
     names = checkpoint.names
-    heads = {name for name in names.heads if head_of(name) != POOLER}
+    heads = {name for name in names.heads if find_head(name) != POOLER}
     return sum(
         spec.elements
         for name, spec in names.specs.items()

@@ -37,7 +37,7 @@ class ModelPair:
     first: Checkpoint
     second: Checkpoint
 
-    def incomparable(self, *, modules: bool = True) -> Iterator[str]:
+    def find_differences(self, *, modules: bool = True) -> Iterator[str]:
         """Yield differences that make the tensors of the two models incomparable.
 
         A base need not have the `modules` of its descendants.
@@ -63,7 +63,7 @@ class ModelPair:
             for key in MODULE_SIZES if first.path else ():
                 yield from _compare_key(key, *configs, f"{first.kind}'s ", file)
 
-    def incomparable_trunks(self, *, positions: bool = True) -> Iterator[str]:
+    def find_trunk_differences(self, *, positions: bool = True) -> Iterator[str]:
         """Yield differences that make the two text trunks incomparable: family, sizes, RoPE bases.
 
         A RoPE base that only one config has is a difference too, as the classes' defaults differ. Without

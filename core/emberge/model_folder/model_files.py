@@ -137,9 +137,7 @@ def list_hashed_files(folder: Path) -> list[Path]:
     return [path for place in places if place.is_dir() for path in _list_hashed(place)]
 
 
-def model_fingerprint(
-    folder: Path, cache: HashCache | None = None, adapter: Path | None = None
-) -> str:
+def hash_model(folder: Path, cache: HashCache | None = None, adapter: Path | None = None) -> str:
     """Return a hash of all files that decide a model's embeddings, including an adapter's.
 
     Raises:
@@ -156,7 +154,7 @@ def model_fingerprint(
         fingerprint = hash_value([fingerprint, contents])
     if adapter is None:
         return fingerprint
-    return hash_value([fingerprint, model_fingerprint(adapter, cache)])
+    return hash_value([fingerprint, hash_model(adapter, cache)])
 
 
 def _list_hashed(folder: Path) -> list[Path]:

@@ -461,9 +461,9 @@ _TABLE: tuple[Callable[[Checkpoint], Iterator[Fact]], ...] = (
 # Functions that return a store's file, from the result's folder, a model and a module's number.
 _STORES: Mapping[str, Callable[[Path, Checkpoint, int], Path]] = {
     "lengths": lambda out, model, _: find_trunk_settings(out / model.parts[""]),
-    "config": lambda out, model, _: out / model.in_trunk("config.json"),
-    "labels": lambda out, model, _: out / model.in_trunk("config.json"),
-    "tokenizer": lambda out, model, _: out / model.in_trunk("tokenizer_config.json"),
+    "config": lambda out, model, _: out / model.locate_in_trunk("config.json"),
+    "labels": lambda out, model, _: out / model.locate_in_trunk("config.json"),
+    "tokenizer": lambda out, model, _: out / model.locate_in_trunk("tokenizer_config.json"),
     "module": lambda out, model, i: out / find_module_config(out, model.chain[i]),
     "router": lambda out, model, i: read_router_config(out, model.modules[i])[0],
 }
@@ -472,7 +472,7 @@ _STORES: Mapping[str, Callable[[Path, Checkpoint, int], Path]] = {
 def _write_fact(fact: Fact, member: Checkpoint, out: Path, template: Checkpoint) -> None:
     """Write a member's fact into `out`, a copy of the template's folder."""
     if fact.store in _FILES:
-        target = template.in_trunk(fact.label) if "/" in fact.key else fact.key
+        target = template.locate_in_trunk(fact.label) if "/" in fact.key else fact.key
         copy_file(member.folder / fact.key, out / target, member.folder)
         return
     find_path = _STORES.get(fact.store)

@@ -1,27 +1,27 @@
 """Public names of numerics, each with the module that defines it."""
 
-from .buffers import kept_array as kept_array
-from .buffers import pooled_array as pooled_array
-from .buffers import pooled_like as pooled_like
+from .buffers import make_array as make_array
+from .buffers import take_array as take_array
+from .buffers import take_tensor_like as take_tensor_like
 from .delta_program import DecodedRows as DecodedRows
 from .delta_program import DeltaProgram as DeltaProgram
 from .delta_program import NoRows as NoRows
 from .delta_program import Operation as Operation
+from .delta_program import compute_weighted_sum as compute_weighted_sum
 from .delta_program import require_count as require_count
-from .delta_program import weighted_sum as weighted_sum
 from .inner_products import InnerProducts as InnerProducts
 from .inner_products import add_lanes as add_lanes
+from .noise import draw_uniform as draw_uniform
 from .noise import hash_key as hash_key
-from .noise import uniform as uniform
 from .row_kernels import LANES as LANES
 from .row_kernels import KernelLibrary as KernelLibrary
+from .row_kernels import describe_kernels as describe_kernels
 from .row_kernels import kernels_allowed as kernels_allowed
-from .row_kernels import kernels_line as kernels_line
-from .score_tables import blockwise as blockwise
+from .score_tables import apply_blockwise as apply_blockwise
+from .score_tables import find_lowest_score as find_lowest_score
 from .score_tables import join_rows as join_rows
 from .score_tables import log_sum_products as log_sum_products
-from .score_tables import lowest_score as lowest_score
-from .score_tables import unit_vectors as unit_vectors
+from .score_tables import scale_to_unit as scale_to_unit
 from .stored_rows import DTYPES as DTYPES
 from .stored_rows import TOO_LARGE as TOO_LARGE
 from .stored_rows import DeltaChange as DeltaChange
@@ -31,5 +31,5 @@ from .stored_rows import RowsPlace as RowsPlace
 from .stored_rows import StoredRows as StoredRows
 from .stored_rows import Words as Words
 from .stored_rows import encode as encode
-from .stored_rows import kernels as kernels
+from .stored_rows import load_kernels as load_kernels
 from .stored_rows import words_are_usable as words_are_usable

@@ -19,7 +19,7 @@ _LOCAL = threading.local()
 _LEAST_POOLED_BYTES = 1 << 16
 
 
-def pooled_like(like: Tensor, shape: Sequence[int] | None = None) -> Tensor:
+def take_tensor_like(like: Tensor, shape: Sequence[int] | None = None) -> Tensor:
     """Return a contiguous tensor of arbitrary content, typed and (by default) shaped like another.
 
     The memory is that of an earlier result of this thread to which no tensor refers any more. Allocating new
@@ -36,7 +36,7 @@ def pooled_like(like: Tensor, shape: Sequence[int] | None = None) -> Tensor:
     return torch.frombuffer(_take_memory(size), dtype=like.dtype, count=count).view(shape)
 
 
-def pooled_array(shape: Sequence[int], dtype: Any) -> np.ndarray:
+def take_array(shape: Sequence[int], dtype: Any) -> np.ndarray:
     """Return a contiguous NumPy array of arbitrary content from the same pool.
 
     A tensor around it (`torch.from_numpy`) costs less than a tensor whose memory is asked for by torch: each
@@ -61,22 +61,22 @@ def _take_memory(size: int) -> mmap.mmap:
     for i in reversed(free_indices):
         if len(pool[i]) < size:
             del pool[i]
-    pool.append(pooled_bytes(size))
+    pool.append(map_bytes(size))
     return pool[-1]
 
 
-def kept_array(shape: Sequence[int], dtype: Any) -> np.ndarray:
+def make_array(shape: Sequence[int], dtype: Any) -> np.ndarray:
     """Return an array outside the heap, of arbitrary content, for results that outlive their block.
 
     Blocks of megabytes are allocated and freed all the time. Small arrays between them would keep the heap
     from shrinking, and memory would grow by a block for each of them.
     """
     count = math.prod(shape)
-    memory = pooled_bytes(max(1, count * np.dtype(dtype).itemsize))
+    memory = map_bytes(max(1, count * np.dtype(dtype).itemsize))
     return np.frombuffer(memory, dtype, count).reshape(tuple(shape))
 
 
-def pooled_bytes(size: int) -> mmap.mmap:
+def map_bytes(size: int) -> mmap.mmap:
     """Return private memory outside the heap, which is freed with its last reference."""
     if sys.platform == "win32":
         return mmap.mmap(-1, size)

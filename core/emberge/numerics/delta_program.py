@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
-from emberge.numerics.buffers import pooled_like
-from emberge.numerics.noise import uniform
+from emberge.numerics.buffers import take_tensor_like
+from emberge.numerics.noise import draw_uniform
 from emberge.numerics.stored_rows import DeltaChange, KernelRows, StoredRows, as_tensor, list_runs
 
 if TYPE_CHECKING:
@@ -179,11 +179,11 @@ class DeltaProgram:
         rows = self.rows.decode()
         if not self.shares:
             return rows
-        out = pooled_like(rows, (len(self.shares), *rows.shape[1:]))
+        out = take_tensor_like(rows, (len(self.shares), *rows.shape[1:]))
         for factors, into in zip(self.shares, out, strict=True):
             used_models = [i for i, factor in enumerate(factors) if factor] or [0]
             used_rows = slice(used_models[0], used_models[-1] + 1)
-            weighted_sum(factors[used_rows], rows[used_rows], into)
+            compute_weighted_sum(factors[used_rows], rows[used_rows], into)
         return out
 
     @property
@@ -196,7 +196,7 @@ class DeltaProgram:
         """The deltas after all changes, cached, as base + delta - base would be rounded twice."""
         if self.replaced_deltas is not None and not self.changes:
             return as_tensor(self.replaced_deltas)
-        if (kernel_rows := self.kernel_rows(of_deltas=True)) is not None:
+        if (kernel_rows := self.take_kernel_rows(of_deltas=True)) is not None:
             return as_tensor(kernel_rows.decode())
         unchanged = self.original
         if self.replaced_deltas is not None:
@@ -209,16 +209,16 @@ class DeltaProgram:
     def _copy_deltas(self) -> Tensor:
         """Return the deltas in memory that the caller may write into."""
         if self.is_changed:
-            return pooled_like(self._changed_deltas).copy_(self._changed_deltas)
-        if (kernel_rows := self.kernel_rows(of_deltas=True)) is not None:
+            return take_tensor_like(self._changed_deltas).copy_(self._changed_deltas)
+        if (kernel_rows := self.take_kernel_rows(of_deltas=True)) is not None:
             return as_tensor(kernel_rows.decode())
         import torch
 
-        return torch.sub(self.tensors, self.require_base(), out=pooled_like(self.tensors))
+        return torch.sub(self.tensors, self.require_base(), out=take_tensor_like(self.tensors))
 
     def decode_deltas(self) -> Tensor | np.ndarray:
         """Return the deltas, as an array if kernels decode them."""
-        kernel_rows = self.kernel_rows(of_deltas=True)
+        kernel_rows = self.take_kernel_rows(of_deltas=True)
         return self.deltas if kernel_rows is None else kernel_rows.decode()
 
     def require_base(self) -> Tensor:
@@ -234,9 +234,11 @@ class DeltaProgram:
     def uniform(self, keys: Sequence[Key]) -> Tensor:
         """Return a random number in [0, 1) for each element: a hash of its model's key and its position."""
         like = self.deltas if self.is_changed else self.tensors
-        return uniform(like, self.start, keys)
+        return draw_uniform(like, self.start, keys)
 
-    def kernel_rows(self, *, of_deltas: bool, merged_dtype: str = "float32") -> KernelRows | None:
+    def take_kernel_rows(
+        self, *, of_deltas: bool, merged_dtype: str = "float32"
+    ) -> KernelRows | None:
         """Return the kernels' view of the rows or the deltas; None if torch has to compute with them."""
         rows, deltas = self.rows, self.replaced_deltas
         if not isinstance(rows, StoredRows) or self.shares:
@@ -323,14 +325,14 @@ class DeltaProgram:
         return DeltaProgram(NoRows(count, self.rows.shape, self.dtype, self.has_base))
 
 
-def weighted_sum(
+def compute_weighted_sum(
     coefficients: Sequence[float], vectors: Tensor, out: Tensor | None = None
 ) -> Tensor:
     """Return Σ coefficient × vector of [n, *rows], added in order by one fused step each."""
     import torch
 
     require_count(coefficients, len(vectors))
-    total = pooled_like(vectors[0]) if out is None else out
+    total = take_tensor_like(vectors[0]) if out is None else out
     torch.mul(vectors[0], coefficients[0], out=total)
     for value, vector in zip(coefficients[1:], vectors[1:], strict=True):
         total.add_(vector, alpha=value)

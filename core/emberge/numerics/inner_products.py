@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from emberge.numerics.buffers import pooled_like
+from emberge.numerics.buffers import take_tensor_like
 from emberge.numerics.row_kernels import GRAM_LANES
 
 if TYPE_CHECKING:
@@ -89,7 +89,7 @@ def _multiply(rows: Tensor, less_first: bool) -> np.ndarray:
 
     if less_first:
         first = rows[0]
-        rows = torch.sub(rows, rows[:1], out=pooled_like(rows))
+        rows = torch.sub(rows, rows[:1], out=take_tensor_like(rows))
         rows[0] = first
     flat = rows.reshape(len(rows), -1)
     if flat.device.type != "cpu":

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from emberge.numerics.buffers import pooled_like
+from emberge.numerics.buffers import take_tensor_like
 
 if TYPE_CHECKING:
     import torch
@@ -21,7 +21,7 @@ _ROUNDS = ((16, 0x21F0AAAD), (15, 0xD35A2D97))
 _LAST_SHIFT = 15
 
 
-def uniform(tensors: Tensor, start: int, keys: Sequence[tuple[Any, ...]]) -> Tensor:
+def draw_uniform(tensors: Tensor, start: int, keys: Sequence[tuple[Any, ...]]) -> Tensor:
     """Return numbers in [0, 1) shaped and typed like `tensors` [models, *rows], with 24 random bits each.
 
     Model m's element i is a hash of only `keys[m]` and `start + i`: it is the same for any block, order,
@@ -34,7 +34,7 @@ def uniform(tensors: Tensor, start: int, keys: Sequence[tuple[Any, ...]]) -> Ten
     if len(keys) != tensors.shape[0]:
         raise ValueError(f"{len(keys)} keys for {tensors.shape[0]} models")
     size, device = tensors[0].numel(), None if tensors.device.type == "cpu" else tensors.device
-    out = pooled_like(tensors, (len(keys), size))
+    out = take_tensor_like(tensors, (len(keys), size))
     places = _mix_places(start + 1, size, device)
     for row, key in zip(out, keys, strict=True):
         row.copy_(_apply_key(places, *hash_key(key)))

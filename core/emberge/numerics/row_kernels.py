@@ -31,13 +31,13 @@ _NO_MEMORY = -1
 _REMEDY = f"build them with a C compiler (python {build.__file__})"
 
 
-def _array_of(dtype: str) -> Any:
+def _make_array_type(dtype: str) -> Any:
     return np.ctypeslib.ndpointer(dtype, flags="C_CONTIGUOUS")
 
 
 _POINTER, _NUMBER, _FLOAT = ctypes.c_void_p, ctypes.c_int64, ctypes.c_float
-_BYTES, _WORDS, _INT32S, _INT64S = map(_array_of, ("uint8", "uint32", "int32", "int64"))
-_SINGLES, _DOUBLES = map(_array_of, ("float32", "float64"))
+_BYTES, _WORDS, _INT32S, _INT64S = map(_make_array_type, ("uint8", "uint32", "int32", "int64"))
+_SINGLES, _DOUBLES = map(_make_array_type, ("float32", "float64"))
 # The arguments of each kernel; ctypes refuses arrays of another dtype, or with gaps.
 _ARGUMENTS: dict[str, tuple[Any, ...]] = {
     "decode": (_POINTER, _SINGLES),
@@ -137,7 +137,7 @@ def kernels_allowed() -> bool:
     return os.environ.get(SWITCH, "") != "never"
 
 
-def kernels_line() -> str:
+def describe_kernels() -> str:
     """Return a line for `check` that says whether merges use compiled kernels, and why."""
     if not kernels_allowed():
         return f"plain torch, as {SWITCH}=never asks for"

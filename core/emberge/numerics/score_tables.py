@@ -17,7 +17,7 @@ CELLS = 2**22
 NOTHING = 1e-12
 
 
-def unit_vectors(vectors: Tensor) -> Tensor:
+def scale_to_unit(vectors: Tensor) -> Tensor:
     """Return vectors [..., d] scaled to length one; a zero vector stays zero and gets no gradient.
 
     (A division by the length plus a small constant would give a zero vector a gradient of about 1e12.)
@@ -44,14 +44,14 @@ def join_rows(parts: Sequence[Tensor]) -> Tensor:
     return torch.cat([filled(part) for part in parts])
 
 
-def lowest_score(like: Tensor) -> float:
+def find_lowest_score(like: Tensor) -> float:
     """Return the finite score used in place of minus infinity, so that gradients stay finite."""
     import torch
 
     return float(torch.finfo(like.dtype).min / 4)
 
 
-def blockwise(rows: int, columns: int, function: Callable[[slice], Tensor]) -> Tensor:
+def apply_blockwise(rows: int, columns: int, function: Callable[[slice], Tensor]) -> Tensor:
     """Apply `function` to every block of rows and return the results, joined along the first dimension.
 
     `function(block)` may compute tables [rows of the block, columns] and returns a few numbers for each row.
@@ -80,16 +80,16 @@ def log_sum_products(
     """Return log Σ_j e^<left_i, right_j> for each row i, [k], given left [k, d] and right [m, d].
 
     `barred(block)` is a mask [rows of the block, m] of omitted entries, or None. A row in which all entries
-    are omitted gives `lowest_score` and a gradient of zero.
+    are omitted gives `find_lowest_score` and a gradient of zero.
     """
     if not len(right):
-        return left.sum(1) * 0 + lowest_score(left)
+        return left.sum(1) * 0 + find_lowest_score(left)
 
     def sum_rows(block: slice) -> Tensor:
         scores = left[block] @ right.T
         is_omitted = barred(block)
         if is_omitted is not None:
-            scores.masked_fill_(is_omitted, lowest_score(scores))
+            scores.masked_fill_(is_omitted, find_lowest_score(scores))
         return scores.logsumexp(1)
 
-    return blockwise(len(left), len(right), sum_rows)
+    return apply_blockwise(len(left), len(right), sum_rows)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import numpy as np
 
-from emberge.numerics.buffers import pooled_array
+from emberge.numerics.buffers import take_array
 from emberge.numerics.row_kernels import (
     STEPS,
     WINDOW,
@@ -73,7 +73,7 @@ class RowsPlace(NamedTuple):
         """Bytes of a number."""
         return 4 if self.dtype == "float32" else 2
 
-    def memory_bytes(self, size: int) -> int:
+    def count_memory_bytes(self, size: int) -> int:
         """Return the bytes of memory for `size` numbers, or for a window of them if they are in a file."""
         kept = size if self.handle < 0 else min(size, WINDOW)
         return -(-kept * self.itemsize // ALIGNED) * ALIGNED
@@ -164,7 +164,7 @@ class StoredRows:
     def _decode(self, places: Sequence[RowsPlace], shape: tuple[int, ...]) -> Tensor:
         import torch
 
-        out = torch.from_numpy(pooled_array(shape, np.float32))
+        out = torch.from_numpy(take_array(shape, np.float32))
         for place, into in zip(places, out.view(len(places), self.size), strict=True):
             stored = torch.from_numpy(self._view_flat(place))
             into.copy_(stored.view(getattr(torch, place.dtype)))
@@ -223,7 +223,7 @@ class StoredRows:
         if place.handle < 0:
             return self._view_bytes(place)
         if place.number not in self._read:
-            rows = pooled_array((self.size * place.itemsize,), np.uint8)
+            rows = take_array((self.size * place.itemsize,), np.uint8)
             if not self.kernels.call("read_file", rows, rows.size, place.handle, place.position):
                 raise RowsError(place.number, is_unreadable=True)
             self._read[place.number] = rows
@@ -257,7 +257,7 @@ class DeltaChange(Protocol):
         `start` is the position of the first element in the tensor.
         """
 
-    def kernel_arguments(self) -> Sequence[tuple[float, Words]]:
+    def list_kernel_arguments(self) -> Sequence[tuple[float, Words]]:
         """Return the number and the three integers that the kernels' step takes for each model."""
 
 
@@ -295,7 +295,7 @@ class KernelRows:
         if deltas is not None:
             memory = np.ascontiguousarray(deltas)
             models = [RowsPlace("float32", 4 * m * stored.size, 0) for m in range(len(deltas))]
-        count, arguments = len(models), [change.kernel_arguments() for change in changes]
+        count, arguments = len(models), [change.list_kernel_arguments() for change in changes]
         arrays = (
             memory,
             stored.memory,
@@ -329,14 +329,14 @@ class KernelRows:
     def merge(self, kernel: str, *arguments: Any) -> Tensor | np.ndarray:
         """Run a kernel that merges the rows, and return the merged rows, shaped like one model's."""
         is_narrow = self.merged_dtype == "bfloat16"
-        out = pooled_array(self.stored.shape, np.uint16 if is_narrow else np.float32)
+        out = take_array(self.stored.shape, np.uint16 if is_narrow else np.float32)
         kind = DTYPES.index("bfloat16" if is_narrow else "float32")
         self.run(kernel, *arguments, kind, out.ctypes.data)
         return out if self.stored.without_torch else as_tensor(out)
 
     def decode(self) -> np.ndarray:
         """Return the rows after their changes, float32 [models, *rows]."""
-        out = pooled_array((self.models, *self.stored.shape), np.float32)
+        out = take_array((self.models, *self.stored.shape), np.float32)
         self.run("decode", out)
         return out
 
@@ -387,7 +387,7 @@ def encode(values: Tensor | np.ndarray, dtype: str) -> Tensor | np.ndarray:
 
 
 @functools.cache
-def kernels() -> KernelLibrary | None:
+def load_kernels() -> KernelLibrary | None:
     """Return the compiled kernels; None if there are none, or if a small sum by them is wrong.
 
     If kernels exist and cannot be used, a warning is logged.

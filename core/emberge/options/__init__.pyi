@@ -9,6 +9,6 @@ from .components import read_component as read_component
 from .components import read_record as read_record
 from .forms import Option as Option
 from .forms import add_article as add_article
-from .forms import options_of as options_of
+from .forms import read_options as read_options
 from .option_docs import document_options as document_options
 from .option_schemas import SchemaWriter as SchemaWriter

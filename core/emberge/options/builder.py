@@ -44,7 +44,7 @@ class OptionPath:
     entry: bool = False
     """True inside an item of a list, which is repeated if it names several steps."""
 
-    def under(self, key: object, **changes: Any) -> OptionPath:
+    def extend(self, key: object, **changes: Any) -> OptionPath:
         """Return the path one level deeper."""
         path = f"{self.path}.{key}" if self.path else f"{key}"
         return dataclasses.replace(self, path=path, **changes)
@@ -94,7 +94,7 @@ BuildFunction = Callable[[Builder, Any, Node, OptionPath], Any]
 _BUILD_FUNCTIONS: dict[type[Form], BuildFunction] = {}
 
 
-def builds(form: type[Form]) -> Callable[[BuildFunction], BuildFunction]:
+def register_for(form: type[Form]) -> Callable[[BuildFunction], BuildFunction]:
     """Return a decorator for the function that builds the values of a form."""
 
     def register(function: BuildFunction) -> BuildFunction:

@@ -22,8 +22,8 @@ from emberge.options import (
     forms,
     values,  # noqa: F401 - registers the build functions of other forms
 )
-from emberge.options.builder import BROKEN, Builder, OptionPath, builds
-from emberge.options.forms import CONTRACTS, Option, find_first_option, find_kinds, options_of
+from emberge.options.builder import BROKEN, Builder, OptionPath, register_for
+from emberge.options.forms import CONTRACTS, Option, find_first_option, find_kinds, read_options
 from emberge.plugins import Component, Plugins
 from emberge.yaml_nodes import (
     Fields,
@@ -56,7 +56,7 @@ class _WrittenOptions(NamedTuple):
     where: str
 
 
-@builds(forms.Record)
+@register_for(forms.Record)
 def _build_record(builder: Builder, form: forms.Record, node: Node, at: OptionPath) -> Any:
     name = at.label.removeprefix("option '").partition("'")[0]
     listed = at.path.rpartition(".")[2].isdecimal()
@@ -83,12 +83,12 @@ def _build_dataclasses(
     if options is None:
         return [BROKEN] * len(classes)
     fields = options.fields
-    known = dict.fromkeys(name for class_ in classes for name in options_of(class_))
+    known = dict.fromkeys(name for class_ in classes for name in read_options(class_))
     unknown = [name for name in fields.entries if name not in known]
     for name in unknown:
         hint = suggest(name, known) or (f"; it has {', '.join(known)}" if known else "")
         has = f"has no option '{name}'{hint}" if known else "has no options"
-        builder.refuse(f"{written.label} {has}", fields.line(name))
+        builder.refuse(f"{written.label} {has}", fields.locate(name))
     if defaults:
         all_fields = Fields({**defaults, **fields.entries}, fields.where, fields.lines)
         options = options._replace(fields=all_fields)
@@ -117,12 +117,12 @@ def _build_dataclass(
     builder: Builder, class_: type, written: _WrittenOptions, at: OptionPath
 ) -> Any:
     """Build one dataclass from those of the written options that are its own."""
-    options, fields = options_of(class_), written.fields
+    options, fields = read_options(class_), written.fields
     values_by_name: dict[str, Any] = {}
     for name, option in options.items():
-        inner = at.under(name, label=f"option '{name}' of {written.label}")
+        inner = at.extend(name, label=f"option '{name}' of {written.label}")
         if name in fields.entries:
-            builder.lines.setdefault(inner.path, fields.line(name))
+            builder.lines.setdefault(inner.path, fields.locate(name))
             values_by_name[name] = builder.build(option.form, fields.entries[name], inner)
         elif option.component is not None:
             values_by_name[name] = _build_default(builder, option, written.where, inner)
@@ -155,7 +155,7 @@ def _call_class(
     except (ValueError, EmbergeError) as error:
         spoken = re.findall(r"\w+", str(error))
         named = [name for name in written.fields.entries if name in spoken]
-        where = written.fields.line(named[0]) if len(named) == 1 else written.where
+        where = written.fields.locate(named[0]) if len(named) == 1 else written.where
         return builder.refuse(f"{written.label}: {error}", where)
     except Exception as error:  # a `__post_init__` of a plugin may raise anything
         raise PluginError(f"{written.where}: {written.label} cannot be made: {error!r}") from error
@@ -234,7 +234,7 @@ def _read_name(builder: Builder, node: Node, at: OptionPath) -> _WrittenComponen
     if isinstance(node, Fields) and len(node.entries) == 1:
         ((name, options),) = node.entries.items()
         has_no_options = isinstance(options, Scalar) and options.value is None
-        return _WrittenComponent(name, None if has_no_options else options, node.line(name))
+        return _WrittenComponent(name, None if has_no_options else options, node.locate(name))
     if not isinstance(node, StepUse) or node.group:
         described = describe_node(node)
         if isinstance(node, Fields) and node.entries:
@@ -248,7 +248,7 @@ def _label_component(component: Component) -> str:
     return f"{component.kind} '{component.name}'"
 
 
-@builds(forms.OneComponent)
+@register_for(forms.OneComponent)
 def _build_part(builder: Builder, form: forms.OneComponent, node: Node, at: OptionPath) -> Any:
     built = build_component(builder, form.contracts, node, at)
     if built is None:
@@ -271,7 +271,7 @@ class _Link:
     where: str
 
 
-@builds(forms.SeveralComponents)
+@register_for(forms.SeveralComponents)
 def _build_parts(
     builder: Builder, form: forms.SeveralComponents, node: Node, at: OptionPath
 ) -> Any:
@@ -281,7 +281,7 @@ def _build_parts(
     links: list[_Link] = []
     all_built = True
     for item in nodes:
-        built = build_component(builder, form.contracts, item, at.under(len(links)))
+        built = build_component(builder, form.contracts, item, at.extend(len(links)))
         if built is None or built[1] is BROKEN:
             all_built = False
             continue
@@ -303,7 +303,7 @@ def _list_nodes(form: forms.SeveralComponents, node: Node) -> tuple[Node, ...]:
         return node.items
     if isinstance(node, Fields) and len(node.entries) > 1 and not form.ordered:
         return tuple(
-            Fields({name: value}, node.line(name), node.lines)
+            Fields({name: value}, node.locate(name), node.lines)
             for name, value in node.entries.items()
         )
     return (node,)

@@ -178,7 +178,7 @@ class Record(Form):
 
     @property
     def words(self) -> str:
-        return f"a mapping ({', '.join(options_of(self.type))})"
+        return f"a mapping ({', '.join(read_options(self.type))})"
 
     @property
     def record(self) -> Any:  # the field hides the word `type`
@@ -365,7 +365,7 @@ class Option:
         return self.default is MISSING
 
 
-def options_of(owner: type) -> Mapping[str, Option]:
+def read_options(owner: type) -> Mapping[str, Option]:
     """Return the options of a component or nested dataclass by name, its own before inherited options.
 
     Options of one class come in the order of their declaration.
@@ -435,7 +435,7 @@ def find_first_option(owner: type) -> Option | None:
     If the class declares no option, its nearest base class with an option decides; contracts are not
     considered.
     """
-    options = options_of(owner)
+    options = read_options(owner)
     for class_ in owner.__mro__:
         if class_ in CONTRACTS:
             return None

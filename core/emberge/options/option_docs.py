@@ -23,7 +23,7 @@ from typing import Any
 
 from emberge.component_parts import to_plain
 from emberge.contracts import ChainSpec, PerDataset, PerTensor, Reference
-from emberge.options.forms import Option, options_of
+from emberge.options.forms import Option, read_options
 from emberge.plugins import Component, Plugins
 
 
@@ -38,12 +38,12 @@ def document_options(component: Component | type, plugins: Plugins) -> list[Opti
     owner = component.type if isinstance(component, Component) else component
     if not isinstance(owner, ChainSpec):
         options = [
-            _document_option(option, owner, plugins) for option in options_of(owner).values()
+            _document_option(option, owner, plugins) for option in read_options(owner).values()
         ]
         return sorted(options, key=lambda option: not option.required)
     by_name: dict[str, Option] = {}
     for link in owner.links:
-        for option in options_of(link).values():
+        for option in read_options(link).values():
             set_option = replace(option, default=owner.defaults.get(option.name, option.default))
             by_name.setdefault(option.name, _document_option(set_option, link, plugins))
     return list(by_name.values())
@@ -62,7 +62,7 @@ def write_default(value: Any, plugins: Plugins) -> Any:
     def record(item: Any, inner: Callable[[Any], Any]) -> Any:
         options = {
             name: inner(getattr(item, name))
-            for name, option in options_of(type(item)).items()
+            for name, option in read_options(type(item)).items()
             if option.required or getattr(item, name) != option.default
         }
         if isinstance(item, PerDataset):

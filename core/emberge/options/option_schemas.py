@@ -57,8 +57,8 @@ class SchemaWriter:
         name = f"{component.kind}.{component.plugin}.{component.name}".replace(" ", "_")
         links = getattr(component.type, "links", None) or (component.type,)
         mapping = self._define(name, lambda: self._write_mapping(component, component.summary))
-        value = _either(self._write_first_value(links), {"type": "null"})
-        return {**_by_kind(value, mapping), "description": component.summary}
+        value = _join_schemas(self._write_first_value(links), {"type": "null"})
+        return {**_join_by_type(value, mapping), "description": component.summary}
 
     def _write_first_value(self, owners: tuple[type, ...]) -> Schema:
         """Return the schema of the value that stands for the first option of the classes."""
@@ -86,7 +86,7 @@ class SchemaWriter:
 
     def _write_component(self, form: forms.OneComponent) -> Schema:
         """Return the schema of one component of these contracts: `name`, or `name: {options}`."""
-        return _by_kind(
+        return _join_by_type(
             self._write_name(form.contracts), self._write_named_options(form.contracts, most=1)
         )
 
@@ -94,7 +94,7 @@ class SchemaWriter:
         """Return the schema of a component, a list of components or, if unordered, a mapping by name."""
         part = self._write_component(forms.OneComponent(form.contracts))
         mapping = part["then"] if form.ordered else self._write_named_options(form.contracts)
-        return _by_kind(self._write_name(form.contracts), mapping, part)
+        return _join_by_type(self._write_name(form.contracts), mapping, part)
 
     def _write_name(self, contracts: tuple[type, ...]) -> Schema:
         """Return the schema of a component's name, or of a text with a variable."""
@@ -139,13 +139,13 @@ class SchemaWriter:
                 return {"if": {"type": "null"}, "then": {}, "else": self._write_form(item)}
             case forms.Many(item):
                 value = self._write_form(item)
-                return _by_kind(value, items=value)
+                return _join_by_type(value, items=value)
             case forms.Either():
-                return _either(*(self._write_form(one) for one in form.forms))
+                return _join_schemas(*(self._write_form(one) for one in form.forms))
             case _:
                 schema = self._write_plain(form)
                 any_text = not schema or schema.get("type") == "string"
-                return schema if any_text else _either(schema, _VARIABLE)
+                return schema if any_text else _join_schemas(schema, _VARIABLE)
 
     def _write_plain(self, form: Form) -> Schema:
         match form:
@@ -180,7 +180,7 @@ class SchemaWriter:
             self._records[owner] = f"{owner.__name__}.{count + 1}" if count else owner.__name__
         summary = (owner.__doc__ or "").partition("\n")[0]
         mapping = self._define(self._records[owner], lambda: self._write_mapping(owner, summary))
-        return _by_kind(self._write_first_value((owner,)), mapping)
+        return _join_by_type(self._write_first_value((owner,)), mapping)
 
     def _write_by_data(self, item: Form) -> Schema:
         """Return the schema of a value, or of `{default: …, by_task: …, by_dataset: …}`."""
@@ -202,7 +202,9 @@ def _join_names(contracts: tuple[type, ...]) -> str:
     return "-or-".join(contract.__name__ for contract in contracts)
 
 
-def _by_kind(value: Schema, mapping: Schema | None = None, items: Schema | None = None) -> Schema:
+def _join_by_type(
+    value: Schema, mapping: Schema | None = None, items: Schema | None = None
+) -> Schema:
     """Return the schema of a mapping, a list of `items`, or a value of another kind."""
     if items is not None:
         array = {"type": "array", "items": items}
@@ -212,7 +214,7 @@ def _by_kind(value: Schema, mapping: Schema | None = None, items: Schema | None 
     return {"if": {"type": "object"}, "then": mapping, "else": value}
 
 
-def _either(*schemas: Schema) -> Schema:
+def _join_schemas(*schemas: Schema) -> Schema:
     return {} if {} in schemas else {"anyOf": list(schemas)}
 
 
@@ -223,12 +225,12 @@ def _build_schedule_schema(form: forms.Schedule) -> Schema:
     number: Schema = {"type": "number"}
     if form.within:
         number |= {"minimum": form.within[0], "maximum": form.within[1]}
-    number = _either(number, _VARIABLE)
-    values = _either(number, {"type": "array", "items": number, "minItems": 1})
+    number = _join_schemas(number, _VARIABLE)
+    values = _join_schemas(number, {"type": "array", "items": number, "minItems": 1})
     entry = {
         "type": "object",
         "properties": {"filter": {"type": "string"}, "value": values},
         "required": ["value"],
         "additionalProperties": False,
     }
-    return _either(values, {"type": "array", "items": entry, "minItems": 1})
+    return _join_schemas(values, {"type": "array", "items": entry, "minItems": 1})

@@ -10,7 +10,7 @@ from typing import Any
 from emberge.contracts import TASK_KINDS, PerDataset, explain_unsound_number
 from emberge.errors import suggest
 from emberge.options import forms
-from emberge.options.builder import BROKEN, Builder, Instance, OptionPath, builds
+from emberge.options.builder import BROKEN, Builder, Instance, OptionPath, register_for
 from emberge.options.forms import Form, add_article
 from emberge.yaml_nodes import (
     Fields,
@@ -24,7 +24,7 @@ from emberge.yaml_nodes import (
 )
 
 
-@builds(forms.Value)
+@register_for(forms.Value)
 def _build_value(builder: Builder, form: forms.Value, node: Node, at: OptionPath) -> Any:
     value = node.value if isinstance(node, Scalar) else None
     if form.type is not str and not _has_sound_numbers(builder, node, at):
@@ -46,7 +46,7 @@ def _has_sound_numbers(builder: Builder, node: Node, at: OptionPath) -> bool:
     return True
 
 
-@builds(forms.Choice)
+@register_for(forms.Choice)
 def _build_choice(builder: Builder, form: forms.Choice, node: Node, at: OptionPath) -> Any:
     if isinstance(node, Scalar):
         for value in form.values:
@@ -55,21 +55,21 @@ def _build_choice(builder: Builder, form: forms.Choice, node: Node, at: OptionPa
     return builder.refuse_misfit(form, node, at)
 
 
-@builds(forms.Anything)
+@register_for(forms.Anything)
 def _build_plain(builder: Builder, form: forms.Anything, node: Node, at: OptionPath) -> Any:
     if any(isinstance(leaf, StepUse) for leaf in walk_leaves(node)):
         return builder.refuse_misfit(form, node, at)
     return to_plain(node) if _has_sound_numbers(builder, node, at) else BROKEN
 
 
-@builds(forms.Folder)
+@register_for(forms.Folder)
 def _build_path(builder: Builder, form: forms.Folder, node: Node, at: OptionPath) -> Any:
     if not isinstance(node, Scalar) or not isinstance(node.value, str) or not node.value:
         return builder.refuse_misfit(form, node, at)
     return builder.folder / Path(node.value).expanduser()
 
 
-@builds(forms.Schedule)
+@register_for(forms.Schedule)
 def _build_schedule(builder: Builder, form: forms.Schedule, node: Node, at: OptionPath) -> Any:
     if isinstance(node, StepUse):
         return builder.refuse_misfit(form, node, at)
@@ -89,7 +89,7 @@ class _SeveralSteps(Exception):  # noqa: N818 - no error: the list around it rep
         self.candidates = candidates
 
 
-@builds(forms.Ref)
+@register_for(forms.Ref)
 def _build_reference(builder: Builder, form: forms.Ref, node: Node, at: OptionPath) -> Any:
     if isinstance(node, StepUse):
         return _build_step_reference(builder, form, node, at)
@@ -150,7 +150,7 @@ def _have_equal_values(a: Mapping[str, Any], b: Mapping[str, Any]) -> bool:
     )
 
 
-@builds(forms.Many)
+@register_for(forms.Many)
 def _build_list(builder: Builder, form: forms.Many, node: Node, at: OptionPath) -> Any:
     if isinstance(node, Scalar) and node.value is None:
         return builder.refuse_misfit(form, node, at)
@@ -165,7 +165,7 @@ def _build_entries(
 ) -> list[Any]:
     """Build the values of one item: a single value, or one for each step if the item names several steps."""
     try:
-        return [builder.build(form, node, at.under(position, entry=True))]
+        return [builder.build(form, node, at.extend(position, entry=True))]
     except _SeveralSteps as spread:
         values: list[Any] = []
         for candidate in spread.candidates:
@@ -177,42 +177,42 @@ def _build_entries(
         return values
 
 
-@builds(forms.Fixed)
+@register_for(forms.Fixed)
 def _build_fixed(builder: Builder, form: forms.Fixed, node: Node, at: OptionPath) -> Any:
     if not isinstance(node, Items) or len(node.items) != len(form.items):
         return builder.refuse_misfit(form, node, at)
     pairs = enumerate(zip(form.items, node.items, strict=True))
-    values = [builder.build(f, item, at.under(i)) for i, (f, item) in pairs]
+    values = [builder.build(f, item, at.extend(i)) for i, (f, item) in pairs]
     return BROKEN if BROKEN in values else tuple(values)
 
 
-@builds(forms.Table)
+@register_for(forms.Table)
 def _build_table(builder: Builder, form: forms.Table, node: Node, at: OptionPath) -> Any:
     if not isinstance(node, Fields):
         return builder.refuse_misfit(form, node, at)
-    values = {key: builder.build(form.item, v, at.under(key)) for key, v in node.entries.items()}
+    values = {key: builder.build(form.item, v, at.extend(key)) for key, v in node.entries.items()}
     return BROKEN if BROKEN in values.values() else values
 
 
 _BY_DATA_KEYS = ("default", "by_task", "by_dataset")
 
 
-@builds(forms.ByData)
+@register_for(forms.ByData)
 def _build_by_data(builder: Builder, form: forms.ByData, node: Node, at: OptionPath) -> Any:
     if not isinstance(node, Fields) or not any(
         key == "default" or key.startswith("by_") for key in node.entries
     ):
-        value = builder.build(form.item, node, at.under("default"))
+        value = builder.build(form.item, node, at.extend("default"))
         return BROKEN if value is BROKEN else PerDataset(default=value)
     values: dict[str, Any] = {}
     for key, entry in node.entries.items():
         if key == "default":
-            values[key] = builder.build(form.item, entry, at.under(key))
+            values[key] = builder.build(form.item, entry, at.extend(key))
         elif key in _BY_DATA_KEYS:
-            values[key] = _build_by_name(builder, form, key, entry, at.under(key))
+            values[key] = _build_by_name(builder, form, key, entry, at.extend(key))
         else:
             hint = suggest(key, _BY_DATA_KEYS) or f"; it has {', '.join(_BY_DATA_KEYS)}"
-            values[key] = builder.refuse(f"{at.label} has no part '{key}'{hint}", node.line(key))
+            values[key] = builder.refuse(f"{at.label} has no part '{key}'{hint}", node.locate(key))
     return BROKEN if BROKEN in values.values() else PerDataset(**values)
 
 
@@ -228,18 +228,18 @@ def _build_by_name(
     for task in node.entries if key == "by_task" else ():
         if task not in TASK_KINDS:
             hint = suggest(task, TASK_KINDS) or f"; there are {', '.join(TASK_KINDS)}"
-            values = builder.refuse(f"there is no task kind '{task}'{hint}", node.line(task))
+            values = builder.refuse(f"there is no task kind '{task}'{hint}", node.locate(task))
     return values
 
 
-@builds(forms.Maybe)
+@register_for(forms.Maybe)
 def _build_optional(builder: Builder, form: forms.Maybe, node: Node, at: OptionPath) -> Any:
     if isinstance(node, Scalar) and node.value is None:
         return None
     return builder.build(form.item, node, at)
 
 
-@builds(forms.Either)
+@register_for(forms.Either)
 def _build_alternative(builder: Builder, form: forms.Either, node: Node, at: OptionPath) -> Any:
     """Build the value by the first form that fits; if none does, note why the last one that was near failed.
 

@@ -139,7 +139,7 @@ class _Inputs:
 
     @cached_property
     def readers(self) -> Sequence[Reader]:
-        return self.plugins.every("reader")
+        return self.plugins.build_every("reader")
 
     def locate(self, reference: ModelRef) -> LocatedModel | Problem:
         """Return a located model from outside the recipe, or the problem with it (without `file:line`).

@@ -13,7 +13,7 @@ from emberge.contracts import Artifact, DataRef, FileRef, Model, ModelRef, PerTe
 from emberge.data import DataEntry
 from emberge.errors import CheckpointError, EmbergeError, PluginError, RecipeError
 from emberge.hashes import HashCache, find_user_table, hash_value
-from emberge.model_folder import model_fingerprint
+from emberge.model_folder import hash_model
 from emberge.plugins import Plugins
 from emberge.recipes.recipe import Recipe, RecipeStep
 from emberge.recipes.references import (
@@ -88,7 +88,7 @@ class Targets:
         if reference not in self._outside or not self._outside[reference].folder.is_dir():
             with _explain_network_errors(reference):
                 located = locate_model(reference, self.plugins, reference.files)
-            content = model_fingerprint(located.folder, self.hashes, located.adapter)
+            content = hash_model(located.folder, self.hashes, located.adapter)
             artifact = read_artifact(located.adapter or located.folder)
             self._outside[reference] = Model(
                 located.name, located.folder, content, artifact, located.adapter
@@ -142,7 +142,7 @@ class Targets:
             described = {"step": reference.step, "part": reference.part, "made": made}
             adapter = self._locate_adapter(reference)
             if adapter is not None:
-                described["adapter"] = model_fingerprint(adapter, self.hashes)
+                described["adapter"] = hash_model(adapter, self.hashes)
             return described
         if isinstance(reference, ModelRef):
             return {"model": self.model(reference).fingerprint}
@@ -206,7 +206,7 @@ class Targets:
             if adapter is not None:
                 raise CheckpointError(f"step '{name}' made an adapter, which takes no other on it")
             folder, adapter = self.model(result.adapts).folder, folder
-        content = model_fingerprint(folder, self.hashes, adapter)
+        content = hash_model(folder, self.hashes, adapter)
         return Model(name, folder, content, artifact, adapter)
 
     def _locate_adapter(self, reference: Reference) -> Path | None:
@@ -232,7 +232,7 @@ def find_targets(
     targets = Targets(plugins, HashCache(find_user_table()))
     steps = {recipe_step.id: recipe_step.step for recipe_step in recipe.steps}
     for name, fingerprint in finished.items():
-        folder = out_folder.result(name, fingerprint)
+        folder = out_folder.locate_result(name, fingerprint)
         artifact = read_artifact(folder)
         if artifact is not None:  # visible on this machine; otherwise a step that needs it says so
             targets.add(name, Result(folder, artifact, fingerprint, steps[name].adapts()))
@@ -267,7 +267,7 @@ def _list_catalogued_files(path: Path, only: Sequence[str]) -> list[Path]:
 def _name_component(item: Any, plugins: Plugins) -> dict[str, Any]:
     revision = getattr(item, "revision", 1)
     try:
-        component = plugins.component_of(type(item))
+        component = plugins.find_component(type(item))
     except PluginError:  # a part of a component's options
         return {"is": type(item).__name__, "revision": revision}
     content = {"content": component.source.content} if component.source.content else {}

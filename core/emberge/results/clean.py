@@ -87,7 +87,7 @@ def _find_old_results(out_folder: OutFolder, last_steps: list[dict[str, Any]]) -
     current = {str(step.get(key)) for step in last_steps for key in ("folder", "work")}
     for path in sorted(filter(_is_folder, out_folder.path.iterdir())):
         record = read_record(path / ARTIFACT)
-        expected = out_folder.result(str(record.get("step")), str(record.get("fingerprint")))
+        expected = out_folder.locate_result(str(record.get("step")), str(record.get("fingerprint")))
         is_linked = any(path == target or path in target.parents for target in linked)
         if path == expected and path.name not in current and not is_linked:
             yield path

@@ -83,20 +83,20 @@ class OutFolder:
         """Return `OUT/<id>`, the link to the step's current result."""
         return self.path / name_folder(step)
 
-    def result(self, step: str, fingerprint: str) -> Path:
+    def locate_result(self, step: str, fingerprint: str) -> Path:
         """Return the folder of the step's result, which exists once the step is finished."""
         return self.path / f"{name_folder(step)}-{fingerprint[:8]}"
 
-    def work_of(self, step: str, fingerprint: str) -> Path:
+    def locate_work(self, step: str, fingerprint: str) -> Path:
         """Return the folder in which a step works until its result is published."""
-        return self.work / self.result(step, fingerprint).name
+        return self.work / self.locate_result(step, fingerprint).name
 
     def publish(self, step: str, fingerprint: str, record: Mapping[str, Any]) -> Path:
         """Publish a filled `output` as the step's result: sync all files, write `artifact.json`, rename once.
 
         `finish` then makes `OUT/<id>` a link to the result.
         """
-        work, result = self.work_of(step, fingerprint), self.result(step, fingerprint)
+        work, result = self.locate_work(step, fingerprint), self.locate_result(step, fingerprint)
         output = work / "output"
         clear_torn(output, deep=True)
         sync_tree(output)
@@ -108,14 +108,14 @@ class OutFolder:
 
     def finish(self, step: str, fingerprint: str) -> None:
         """Link `OUT/<id>` to the result and remove the work folder."""
-        result, link = self.result(step, fingerprint), self.link(step)
+        result, link = self.locate_result(step, fingerprint), self.link(step)
         if link.exists() and not link.is_symlink():
             raise EmbergeError(
                 f"{link} is in the way: a link to {result.name} belongs there; move it elsewhere"
             )
         if not link.is_symlink() or os.readlink(link) != result.name:
             replace_link(link, result.name)
-        shutil.rmtree(self.work_of(step, fingerprint), ignore_errors=True)
+        shutil.rmtree(self.locate_work(step, fingerprint), ignore_errors=True)
 
 
 def list_current_results(out: Path) -> list[Path]:

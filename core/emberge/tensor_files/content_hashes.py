@@ -114,7 +114,7 @@ def noting_contents() -> Iterator[ContentNotes]:
         _CURRENT.reset(token)
 
 
-def current_notes() -> ContentNotes | None:
+def find_current_notes() -> ContentNotes | None:
     """Return the notes of the current block; None outside one."""
     return _CURRENT.get()
 

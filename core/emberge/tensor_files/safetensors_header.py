@@ -83,7 +83,7 @@ class TensorSpec:
         """True if the elements are plain floating-point numbers, which can be averaged."""
         return self.dtype in ("float64", "float32", "float16", "bfloat16")
 
-    def renamed(self, name: str) -> TensorSpec:
+    def with_name(self, name: str) -> TensorSpec:
         """Return the same tensor under another name."""
         return replace(self, name=name)
 

@@ -52,7 +52,7 @@ def ask_server(url: str, ask: Callable[[], T], stop: threading.Event) -> T:
         return ask()
     except Exception as error:  # each library has errors of its own
         if _is_refusal(error):
-            reason = _status_of(error) or str(error) or "no permission"
+            reason = _find_status(error) or str(error) or "no permission"
             raise CheckpointError(
                 f"{url}: its server does not give it ({reason}); see to its address, log in (`hf auth login` "
                 "for a hub, credentials for a bucket), or download the model's folder and name that"
@@ -65,9 +65,9 @@ def ask_server(url: str, ask: Callable[[], T], stop: threading.Event) -> T:
 
 def _is_refusal(error: Exception) -> bool:
     """Return whether another attempt would fail in the same way."""
-    if any(isinstance(cause, _NO_CONNECTION) for cause in _causes(error)):
+    if any(isinstance(cause, _NO_CONNECTION) for cause in _walk_causes(error)):
         return False
-    status = _status_of(error)
+    status = _find_status(error)
     if status is None:
         return isinstance(error, _REFUSALS)
     return 300 <= status < 500 and status not in _TEMPORARY_STATUSES
@@ -238,7 +238,7 @@ def _find_info(url: str, stop: threading.Event) -> Mapping[str, Any] | None:
         try:
             return dict(files.info(path))
         except FileNotFoundError as error:
-            reason, status = error.__cause__, _status_of(error)
+            reason, status = error.__cause__, _find_status(error)
         # Some clients call every failure so.
         if isinstance(reason, Exception) and status not in (404, 410):
             raise reason
@@ -247,13 +247,15 @@ def _find_info(url: str, stop: threading.Event) -> Mapping[str, Any] | None:
     return ask_server(url, ask, stop)
 
 
-def _status_of(error: BaseException) -> int | None:
+def _find_status(error: BaseException) -> int | None:
     """Return the HTTP status behind an error of any client; None without one."""
-    statuses = [getattr(getattr(c, "response", None), "status_code", None) for c in _causes(error)]
+    statuses = [
+        getattr(getattr(c, "response", None), "status_code", None) for c in _walk_causes(error)
+    ]
     return next((status for status in statuses if isinstance(status, int)), None)
 
 
-def _causes(error: BaseException) -> Iterator[BaseException]:
+def _walk_causes(error: BaseException) -> Iterator[BaseException]:
     """Yield an error and the chain of its causes."""
     cause: BaseException | None = error
     while cause is not None:

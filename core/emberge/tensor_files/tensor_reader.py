@@ -58,7 +58,7 @@ def reuse_bytes(use: str, size: int) -> np.ndarray:
     return buffer[:size]
 
 
-def bytes_of(tensor: Tensor | np.ndarray) -> memoryview:
+def view_bytes(tensor: Tensor | np.ndarray) -> memoryview:
     """Return the bytes of a contiguous tensor on the CPU, or of an array, without a copy."""
     if isinstance(tensor, np.ndarray):
         return tensor.reshape(-1).view(np.uint8).data
@@ -128,10 +128,10 @@ class TensorReader:
 
         dtype = getattr(torch, spec.dtype)
         if dtype == into.dtype:
-            self.read_bytes(spec, start * spec.itemsize, bytes_of(into))
+            self.read_bytes(spec, start * spec.itemsize, view_bytes(into))
             return
         raw = reuse_tensor("raw", into.numel(), dtype)
-        self.read_bytes(spec, start * spec.itemsize, bytes_of(raw))
+        self.read_bytes(spec, start * spec.itemsize, view_bytes(raw))
         into.copy_(raw)
 
     def compute_once(self, what: Hashable, make: Callable[[], Tensor]) -> Tensor:

@@ -16,10 +16,10 @@ from emberge.tensor_files.content_hashes import (
     EarlyPieces,
     HashThread,
     UnorderedHasher,
-    current_notes,
+    find_current_notes,
 )
 from emberge.tensor_files.safetensors_header import WEIGHTS, TensorSpec, encode_header
-from emberge.tensor_files.tensor_reader import bytes_of
+from emberge.tensor_files.tensor_reader import view_bytes
 from emberge.tensor_files.write_queue import QUEUE, DirectFile, FilledBuffer, WriteQueue
 from emberge.wording import parse_size
 
@@ -58,7 +58,7 @@ class TensorWriter:
         self._files: list[DirectFile] = []
         self._queue: WriteQueue | None = None
         self._reserved: set[str] = set()
-        self._notes = current_notes()
+        self._notes = find_current_notes()
         self._hashing: HashThread | None = None
         self._hashes: list[UnorderedHasher] = []
         self._indices: dict[Path, str] = {}
@@ -104,9 +104,9 @@ class TensorWriter:
         assert self._queue is not None
         _, spec = self._stored[name]
         offset = spec.offset + start * spec.itemsize
-        self._queue.put(bytes_of(piece), offset, functools.partial(self._write_piece, name))
+        self._queue.put(view_bytes(piece), offset, functools.partial(self._write_piece, name))
 
-    def after_writes(self, work: Callable[[], None]) -> None:
+    def run_after_writes(self, work: Callable[[], None]) -> None:
         """Run `work` on the queue's thread after everything queued so far is in the files."""
         assert self._queue is not None
         self._queue.call_after_writes(work)
@@ -171,7 +171,7 @@ class TensorWriter:
         for number, shard in enumerate(shards, 1):
             file = f"{stem}-{number:05}-of-{len(shards):05}.safetensors"
             name = WEIGHTS if len(shards) == 1 else file
-            named = [s.renamed(s.name.removeprefix(prefix)) for s in shard]
+            named = [s.with_name(s.name.removeprefix(prefix)) for s in shard]
             weights |= dict.fromkeys((s.name for s in named), name)
             opening, offsets = encode_header(named, self._metadata)
             placed = [replace(spec, offset=offsets[spec.name]) for spec in named]

@@ -1,7 +1,7 @@
 """Public names of testing, each with the module that defines it."""
 
 from .batches import change_embeddings as change_embeddings
-from .batches import example_embeddings as example_embeddings
+from .batches import draw_embeddings as draw_embeddings
 from .batches import with_layers as with_layers
 from .losses import check_loss as check_loss
 from .merging import check_strategy as check_strategy

@@ -132,7 +132,7 @@ class LetterEncoder(nn.Module):
         torch.save(self.state_dict(), folder / "words.pt")
 
 
-def example_embeddings(
+def draw_embeddings(
     rows: int = 6,
     *,
     positives: int = 2,

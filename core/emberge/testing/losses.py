@@ -19,7 +19,7 @@ from emberge.testing.batches import (
     LetterEncoder,
     add_empty_places,
     change_embeddings,
-    example_embeddings,
+    draw_embeddings,
     replace_columns,
     stack_columns,
     with_layers,
@@ -68,7 +68,7 @@ def _list_batches(loss: Loss, filling: bool) -> Iterator[Embeddings]:
             in_batch and kind == "pair_score"  # there, rows share no texts
         ):
             continue
-        batch = example_embeddings(
+        batch = draw_embeddings(
             positives=positives, negatives=negatives, in_batch=in_batch, kind=kind
         )
         if not filling:

@@ -39,9 +39,9 @@ class KeepLayers(Step):
         model = workspace.model(self.model)
         template = Checkpoint(model.folder)
         shutil.rmtree(workspace.folder)  # an earlier run may have been killed after the build
-        with template.reader() as reader:
+        with template.open_reader() as reader:
             jobs = [
-                CopyJob(spec.renamed(new), FileSource(model.name, spec, reader))
+                CopyJob(spec.with_name(new), FileSource(model.name, spec, reader))
                 for name, spec in template.specs.items()
                 for new in self.new_names(name)
             ]
@@ -50,7 +50,10 @@ class KeepLayers(Step):
                 workspace.folder,
                 template=template,
                 files={
-                    template.in_trunk("config.json"): {**template.config, COUNT: len(self.layers)}
+                    template.locate_in_trunk("config.json"): {
+                        **template.config,
+                        COUNT: len(self.layers),
+                    }
                 },
                 key=f"{model.fingerprint} {self.layers}",
                 provenance={"emberge": workspace.provenance},

@@ -148,7 +148,7 @@ def _build(plan: Composition, content: list[str], workspace: Workspace) -> None:
 
     build_result(
         workspace,
-        [part.spec.renamed(part.name) for part in plan.parts],
+        [part.spec.with_name(part.name) for part in plan.parts],
         template=plan.text,
         key=[plan.key, content],
         models={part.name: part.source for part in plan.parts},

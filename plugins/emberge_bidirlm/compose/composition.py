@@ -79,13 +79,13 @@ class Composition:
         """Refuse a specialist whose tower was trained for a different trunk."""
         names = f"'{self.names['text']}' and '{self.names[specialist.kind]}': "
         pair = ModelPair(self.text, specialist.checkpoint)
-        differences = list(pair.incomparable_trunks(positions=False))
+        differences = list(pair.find_trunk_differences(positions=False))
         if differences:
             raise CheckpointError(
                 f"{names}{differences[0]}; a tower fits the trunk that it was trained with, so choose models "
                 "of one family and size"
             )
-        ropes = list(pair.incomparable_trunks())
+        ropes = list(pair.find_trunk_differences())
         if ropes and self.rope_from is None:
             raise CheckpointError(f"{names}{ropes[0]}; choose whose counts with 'rope_from'")
         width = int(load_trunk_config(self.text).hidden_size)
@@ -191,7 +191,7 @@ class Composition:
             ),
             "chat_template.jinja": build_chat_template(names),
         }
-        return {self.text.in_trunk(name): content for name, content in contents.items()}
+        return {self.text.locate_in_trunk(name): content for name, content in contents.items()}
 
     def complete(self, folder: Path) -> None:
         """Write the modules and the tokenizer into an otherwise finished result."""
@@ -201,7 +201,7 @@ class Composition:
         names = list_token_names(self.specialists)
         path.write_text(json.dumps(build_tokenizer_config(path, names), indent=2), encoding="utf-8")
         for name in REPLACED:
-            if self.text.in_trunk(name) not in self.files:
+            if self.text.locate_in_trunk(name) not in self.files:
                 (trunk / name).unlink(missing_ok=True)
         self._make_layout().write(folder, int(load_trunk_config(self.text).hidden_size))
         write_modalities(folder, ["text", *(_READS[kind] for kind in self.specialists)])

@@ -47,11 +47,11 @@ def read_html(name: str, text: str, fallback_title: str, title: str = "") -> Sou
 def read_markdown(name: str, text: str, fallback_title: str) -> SourceDocument:
     """Return a Markdown document with a section for each heading; a front matter's title is its title."""
     title, text = _take_front_matter(text)
-    return read_html(name, _parser().render(text), fallback_title, title)
+    return read_html(name, _build_parser().render(text), fallback_title, title)
 
 
 @cache
-def _parser() -> MarkdownIt:
+def _build_parser() -> MarkdownIt:
     from markdown_it import MarkdownIt
 
     return MarkdownIt("commonmark").enable("table")
@@ -127,9 +127,9 @@ class _HtmlReader(HTMLParser):
         if not text.strip():
             return
         if self._heading:
-            self.builder.heading(self._heading, text)
+            self.builder.add_heading(self._heading, text)
             self._heading = 0
             return
         if not self._preformatted:
             text = " ".join(text.split())
-        self.builder.paragraph(f"{self._bullet or ''}{text}", tight=self._bullet is not None)
+        self.builder.add_paragraph(f"{self._bullet or ''}{text}", tight=self._bullet is not None)

@@ -44,7 +44,7 @@ def take_first_paragraph(docstring: str) -> str:
     paragraph, _, _ = "\n".join(
         line.rstrip() for line in inspect.cleandoc(docstring).splitlines()
     ).partition("\n\n")
-    return _encodable(" ".join(paragraph.split()))
+    return _drop_surrogates(" ".join(paragraph.split()))
 
 
 def read_python(name: str, text: str, fallback_title: str) -> SourceDocument:
@@ -66,7 +66,7 @@ def read_python(name: str, text: str, fallback_title: str) -> SourceDocument:
     module = name.removesuffix(".py").removesuffix("/__init__").replace("/", ".")
     docstring = ast.get_docstring(tree)
     if docstring:
-        text = _encodable(docstring)
+        text = _drop_surrogates(docstring)
         sections.insert(0, SourceSection((), text, summary=take_first_paragraph(docstring)))
     return SourceDocument(name, module or fallback_title, tuple(sections))
 
@@ -102,6 +102,6 @@ def _read_source(node: _Definition, lines: list[str]) -> str:
     return inspect.cleandoc("\n" + textwrap.dedent("\n".join(lines[first:last]))).rstrip()
 
 
-def _encodable(text: str) -> str:
+def _drop_surrogates(text: str) -> str:
     """Return a text without halves of surrogate pairs, which a docstring may have as escapes."""
     return text.encode(errors="replace").decode()

@@ -51,13 +51,13 @@ class SectionBuilder:
     _paragraphs: list[str] = field(default_factory=list)
     _sections: list[SourceSection] = field(default_factory=list)
 
-    def heading(self, level: int, words: str) -> None:
+    def add_heading(self, level: int, words: str) -> None:
         """Begin a section; headings of this level and below it no longer apply."""
         words = " ".join(words.split())
         if not words:
             return
         if len(words) > _LONGEST_HEADING:
-            self.paragraph(words)
+            self.add_paragraph(words)
             return
         self._close_section()
         while self._stack and self._stack[-1][0] >= level:
@@ -68,7 +68,7 @@ class SectionBuilder:
         else:
             self._stack.append((level, words))
 
-    def paragraph(self, text: str, *, tight: bool = False) -> None:
+    def add_paragraph(self, text: str, *, tight: bool = False) -> None:
         """Add a paragraph; a `tight` one, such as an item of a list, stands in the line after the last."""
         text = text.strip("\n").rstrip()
         if not text.strip():
@@ -96,7 +96,7 @@ def read_plain_text(name: str, text: str, fallback_title: str) -> SourceDocument
     if len(paragraphs) > 1 and _is_title(paragraphs[0]):
         builder.title = " ".join(paragraphs.pop(0).split())
     for paragraph in paragraphs:
-        builder.paragraph(paragraph)
+        builder.add_paragraph(paragraph)
     return builder.build(name, fallback_title)
 
 

@@ -52,7 +52,7 @@ class EvalSet:
         if not low < high:
             raise ValueError("score_range is [lowest, highest]")
 
-    def files(self) -> list[tuple[str, Path]]:
+    def list_files(self) -> list[tuple[str, Path]]:
         """Return the set's files, sorted, each after a name that does not depend on where the set is."""
         if self.rows is None:
             files = sorted(path for path in self.folder.rglob("*") if path.is_file())

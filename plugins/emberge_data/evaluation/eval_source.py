@@ -161,7 +161,7 @@ def _read_listed_set(listed: ListedEvalSet) -> EvalSet:
     eval_set = build_set(EvalSet, facts, EVAL_PATH_NAMES, listed.folder)
     if eval_set.task == "text":
         message = "single texts cannot be scored; list them under train"
-        raise DataError(f"{facts.line('task')}: {message}")
+        raise DataError(f"{facts.locate('task')}: {message}")
     defaults: dict[str, Any] = {"folder": listed.folder, "where": facts.where}
     if "prompt" not in facts.entries:
         defaults["prompt"] = build_instruction_prompt(eval_set.instruction)
@@ -330,7 +330,7 @@ def _read_whole(
 
 def _list_files(eval_set: EvalSet) -> list[Path]:
     if eval_set.rows is not None:
-        return [file for _, file in eval_set.files()]
+        return [file for _, file in eval_set.list_files()]
     # Only these two folders are listed, as others below them may contain anything.
     folders = (eval_set.folder, eval_set.folder / "qrels")
     listed = (file for folder in folders if folder.is_dir() for file in sorted(folder.iterdir()))

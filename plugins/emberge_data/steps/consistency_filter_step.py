@@ -115,7 +115,7 @@ def _count_higher(
         (np.ones(len(pairs), bool), (rows, columns)), (len(compared.dataset), len(searched))
     )
     counts = np.zeros(len(pairs))
-    for part, documents, tile in similarity.tiles(queries, searched):
+    for part, documents, tile in similarity.compute_tiles(queries, searched):
         tile[row_has_document[rows[part]][:, documents].nonzero()] = -torch.inf
         limits = torch.from_numpy(scores[pairs[part], None]).to(tile.device)
         higher, least = (_count(tile > limits + add) for add in (_EQUAL, -_EQUAL))

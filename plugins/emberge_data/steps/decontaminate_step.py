@@ -142,7 +142,7 @@ class ContainedTests:
             for match in index.find_matches(texts[start : start + _TEXTS_AT_ONCE], start):
                 self._record(match, tests)
             show_progress(min(start + _TEXTS_AT_ONCE, len(texts)), len(texts))
-        for match in index.overlaps():
+        for match in index.find_overlaps():
             self._record(match, tests)
 
     def _record(self, match: Match, tests: TestTexts) -> None:

@@ -41,26 +41,28 @@ class VectorSimilarity:
         scores = np.empty(len(queries), np.float32)
         for first in range(0, len(queries), _TILE_ROWS):
             part = slice(first, first + _TILE_ROWS)
-            products = self._units(self._queries, queries[part]) * self._units(
+            products = self._scale_rows(self._queries, queries[part]) * self._scale_rows(
                 self._documents, documents[part]
             )
             scores[part] = products.sum(dim=1).cpu().numpy()
         return scores
 
-    def tiles(self, queries: Numbers | None = None, documents: Numbers | None = None) -> Tiles:
+    def compute_tiles(
+        self, queries: Numbers | None = None, documents: Numbers | None = None
+    ) -> Tiles:
         """Yield the cosines of these queries and documents, all by default, with the places of each tile."""
         queries = np.arange(len(self._queries)) if queries is None else queries
         documents = np.arange(len(self._documents)) if documents is None else documents
         for start in range(0, len(queries), _QUERIES_AT_ONCE):
-            group = self._units(self._queries, queries[start : start + _QUERIES_AT_ONCE])
+            group = self._scale_rows(self._queries, queries[start : start + _QUERIES_AT_ONCE])
             for first in range(0, len(documents), _TILE_COLUMNS):
                 columns = slice(first, min(first + _TILE_COLUMNS, len(documents)))
-                block = self._units(self._documents, documents[columns])
+                block = self._scale_rows(self._documents, documents[columns])
                 for row in range(0, len(group), _TILE_ROWS):
                     part = group[row : row + _TILE_ROWS]
                     yield slice(start + row, start + row + len(part)), columns, part @ block.T
 
-    def _units(self, vectors: Vectors, numbers: Numbers) -> Tensor:
+    def _scale_rows(self, vectors: Vectors, numbers: Numbers) -> Tensor:
         import torch
 
         rows = torch.from_numpy(vectors[numbers]).to(self._device)
@@ -86,7 +88,7 @@ def find_best(
     scores = torch.full((size[0], count), -torch.inf)
     documents = torch.full((size[0], count), EMPTY)
     done = 0
-    for rows, columns, tile in similarity.tiles():
+    for rows, columns, tile in similarity.compute_tiles():
         tile[excluded(rows, columns)] = -torch.inf
         if ceilings is not None:
             tile.masked_fill_(

@@ -31,7 +31,7 @@ class SplitParts:
         self._part_of_text = np.full(len(texts.distinct), -1)  # of texts that are negatives only
         self._part_of_text[own_texts] = part_of_row[rows]
 
-    def outcomes(self, dataset: StoredDataset, part: int = TRAIN) -> Iterator[Outcome]:
+    def list_outcomes(self, dataset: StoredDataset, part: int = TRAIN) -> Iterator[Outcome]:
         """Yield the outcomes of all rows for a part."""
         start = self._texts.starts[dataset.info.name]
         for row in range(len(dataset)):
@@ -47,9 +47,9 @@ class SplitParts:
             after = drop_texts(example, "negative", foreign)
             yield Outcome(row, example, after, "a negative is in another part")
 
-    def examples(self, dataset: StoredDataset, part: int) -> Iterator[Example]:
+    def read_examples(self, dataset: StoredDataset, part: int) -> Iterator[Example]:
         """Yield the rows of one of the other parts."""
-        outcomes = drop_lonely(dataset, partial(self.outcomes, dataset, part))
+        outcomes = drop_lonely(dataset, partial(self.list_outcomes, dataset, part))
         return (outcome.after for outcome in outcomes if outcome.after is not None)
 
 

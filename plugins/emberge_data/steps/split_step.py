@@ -114,11 +114,13 @@ class Split(DataStep):
         return self.finish(
             workspace,
             (
-                (dataset, drop_lonely(dataset, partial(parts.outcomes, dataset)))
+                (dataset, drop_lonely(dataset, partial(parts.list_outcomes, dataset)))
                 for dataset in datasets
             ),
-            dev=((dataset, parts.examples(dataset, DEV)) for dataset in datasets),
-            test=((dataset, parts.examples(dataset, TEST)) for dataset in datasets if self.test),
+            dev=((dataset, parts.read_examples(dataset, DEV)) for dataset in datasets),
+            test=(
+                (dataset, parts.read_examples(dataset, TEST)) for dataset in datasets if self.test
+            ),
         )
 
     def _group_rows(self, texts: RowTexts, workspace: Workspace) -> Numbers:

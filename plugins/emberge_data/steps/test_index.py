@@ -120,7 +120,7 @@ class TestIndex:
             yield Match(first + number, test, "near", similarity)
         self._runs.record_shared(texts, first)
 
-    def overlaps(self) -> Iterator[Match]:
+    def find_overlaps(self) -> Iterator[Match]:
         """Yield matches of texts and tests that share a run of words, once all texts are searched."""
         return (Match(text, test, "overlap") for text, test in self._runs.list_pairs())
 
@@ -184,9 +184,9 @@ class _Near:
     def __init__(self, tests: Sequence[str], minhash: MinHash) -> None:
         self._minhash = minhash
         self._signatures = np.concatenate(
-            [minhash.signatures(tests[i : i + 256]) for i in range(0, len(tests), 256)]
+            [minhash.compute_signatures(tests[i : i + 256]) for i in range(0, len(tests), 256)]
         )
-        keys = minhash.keys(self._signatures)
+        keys = minhash.hash_bands(self._signatures)
         self._order = np.argsort(keys, axis=1, kind="stable")
         self._keys = np.take_along_axis(keys, self._order, axis=1)
         self._shingles = functools.lru_cache(maxsize=4096)(
@@ -197,9 +197,9 @@ class _Near:
 
     def list_pairs(self, texts: Sequence[str]) -> Iterator[tuple[int, int, float]]:
         """Yield (text, test, similarity) of all pairs at or above the threshold, computed exactly."""
-        signatures = self._minhash.signatures(texts)
+        signatures = self._minhash.compute_signatures(texts)
         text_numbers = np.arange(len(texts))
-        bands = zip(self._minhash.keys(signatures), self._keys, self._order, strict=True)
+        bands = zip(self._minhash.hash_bands(signatures), self._keys, self._order, strict=True)
         pairs = np.concatenate(
             [_pair_equal_keys(text_numbers, keys, *sorted_tests) for keys, *sorted_tests in bands]
         )

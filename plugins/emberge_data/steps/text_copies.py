@@ -100,13 +100,13 @@ def join_near_copies(
 
     def keys(block: list[int]) -> NDArray[np.uint64]:
         texts = [texts_of(number) for number in block]
-        signatures = minhash.signatures([one.parts[0] for one in texts])
+        signatures = minhash.compute_signatures([one.parts[0] for one in texts])
         more = [place for place, one in enumerate(texts) if len(one.parts) > 1]
         if more:
-            others = minhash.signatures([texts[place].parts[1] for place in more], part=1)
+            others = minhash.compute_signatures([texts[place].parts[1] for place in more], part=1)
             signatures[more] = np.minimum(signatures[more], others)
         tags = np.array([_hash(one.tag) for one in texts], dtype=np.uint64)
-        return mix_bits(minhash.keys(signatures) + tags)
+        return mix_bits(minhash.hash_bands(signatures) + tags)
 
     @functools.lru_cache(maxsize=4096)
     def sets(number: int) -> tuple[str, list[frozenset[str]]]:
@@ -125,8 +125,8 @@ def join_near_copies(
     for number, buckets in find_shared_keys(numbers, keys, minhash.bands, folder):
         for bucket in buckets:
             groups.join_alike(number, members[bucket], same)
-            members[bucket].setdefault(groups.first(number), []).append(number)
-    return np.array([groups.first(number) for number in numbers.tolist()], dtype=np.int64)
+            members[bucket].setdefault(groups.find_first(number), []).append(number)
+    return np.array([groups.find_first(number) for number in numbers.tolist()], dtype=np.int64)
 
 
 class _Groups:
@@ -135,7 +135,7 @@ class _Groups:
     def __init__(self) -> None:
         self._earlier: dict[int, int] = {}
 
-    def first(self, number: int) -> int:
+    def find_first(self, number: int) -> int:
         """Return the first number of a number's group."""
         while (earlier := self._earlier.get(number, number)) != number:
             self._earlier[number] = self._earlier.get(earlier, earlier)
@@ -147,7 +147,7 @@ class _Groups:
     ) -> None:
         """Join a number with the groups that have a member which is the same; `members` are by group."""
         for group, others in members.items():
-            first, second = sorted((self.first(group), self.first(number)))
+            first, second = sorted((self.find_first(group), self.find_first(number)))
             if first != second and any(same(number, other) for other in others):
                 self._earlier[second] = first
 

@@ -165,7 +165,7 @@ class MinHash:
         """Number of bands of a signature."""
         return HASHES // self.rows
 
-    def signatures(self, normalised: Sequence[str], part: int = 0) -> NDArray[np.uint32]:
+    def compute_signatures(self, normalised: Sequence[str], part: int = 0) -> NDArray[np.uint32]:
         """Return the signature of each text [texts, HASHES].
 
         The element-wise minimum of two texts' signatures is the signature of both texts together. Shingles of
@@ -183,7 +183,7 @@ class MinHash:
             lowest[row] = minima >> np.uint64(32)
         return lowest.T
 
-    def keys(self, signatures: NDArray[np.uint32]) -> NDArray[np.uint64]:
+    def hash_bands(self, signatures: NDArray[np.uint32]) -> NDArray[np.uint64]:
         """Return the key of each band of signatures [bands, texts]."""
         import numpy as np
 

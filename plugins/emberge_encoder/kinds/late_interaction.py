@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from emberge import EmbeddingKind, Similarity
-from emberge.numerics import blockwise, log_sum_products, lowest_score
+from emberge.numerics import apply_blockwise, find_lowest_score, log_sum_products
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -51,10 +51,10 @@ class MaxSim(Similarity):
         def compute_block(block: slice) -> Tensor:
             scores, is_omitted = self.table(left[block], right) * scale, barred(block)
             if is_omitted is not None:
-                scores = scores.masked_fill(is_omitted, lowest_score(scores))
+                scores = scores.masked_fill(is_omitted, find_lowest_score(scores))
             return scores.logsumexp(dim=1)
 
-        return blockwise(len(left), cells_a_row, compute_block)
+        return apply_blockwise(len(left), cells_a_row, compute_block)
 
 
 def _is_padding(vectors: Tensor) -> Tensor:

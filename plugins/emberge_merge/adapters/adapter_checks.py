@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from emberge import Problem
 from emberge.merging import MergeInput, MergePlan, TensorPlan, describe_base
 from emberge.model_folder import Checkpoint
-from emberge.tensor_names import POOLER, Names, head_of
+from emberge.tensor_names import POOLER, Names, find_head
 
 from emberge_merge.adapters.low_rank import Combination, LowRankProducts, Truncation
 
@@ -90,4 +90,4 @@ def is_left_out(name: str, plan: MergePlan, base: Names) -> bool:
     assert plan.template is not None
     if name not in base.heads | plan.template.names.heads:
         return False
-    return head_of(name) != POOLER or name not in base.specs
+    return find_head(name) != POOLER or name not in base.specs

@@ -36,7 +36,7 @@ class AdapterParts:
     changed_names: set[str] = field(default_factory=set)
     """Changed tensors whose change is no product; they are kept whole."""
 
-    def saved_modules(self) -> list[str]:
+    def list_saved_modules(self) -> list[str]:
         """Return the names of the modules that are kept whole; peft compares them with the ends of names.
 
         Raises:
@@ -58,9 +58,9 @@ class AdapterParts:
                 )
         return sorted(changed_modules)
 
-    def whole_names(self) -> list[str]:
+    def list_whole_names(self) -> list[str]:
         """Return the names of the tensors that are kept whole."""
-        saved_modules = tuple(self.saved_modules())
+        saved_modules = tuple(self.list_saved_modules())
         inside = {
             n for n in self.names if saved_modules and _strip_weight(n).endswith(saved_modules)
         }
@@ -124,7 +124,7 @@ class AdapterParts:
             "rank_pattern": rank_by_pattern,
             "alpha_pattern": rank_by_pattern,
             "target_modules": sorted(ranks),
-            "modules_to_save": self.saved_modules() or None,
+            "modules_to_save": self.list_saved_modules() or None,
             "bias": "all" if biases else "none",
             "fan_in_fan_out": self.transposed,
             "use_rslora": False,

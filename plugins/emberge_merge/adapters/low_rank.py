@@ -148,13 +148,13 @@ class LowRankProducts:
             for model, spec in models
         )
 
-    def factors(self, tensor: TensorPlan, reader: TensorReader) -> LowRankFactors | None:
+    def compute_factors(self, tensor: TensorPlan, reader: TensorReader) -> LowRankFactors | None:
         """Return the factors of the stored matrix's change; None if no model changes it."""
         import torch
 
         assert self.combination is not None
         own, depth = self.base.specs[tensor.name], self.plan.depths.get(tensor.name, 0.0)
-        shares = self.combination(tensor.name, self.plan.weights_of(tensor), depth)
+        shares = self.combination(tensor.name, self.plan.map_weights(tensor), depth)
         left: list[Tensor] = []
         right: list[Tensor] = []
         for model, spec in zip(self.plan.request.inputs, tensor.sources, strict=True):

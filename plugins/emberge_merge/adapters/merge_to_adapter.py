@@ -21,7 +21,7 @@ from emberge.merging import (
 )
 from emberge.model_folder import Checkpoint, find_model_name
 from emberge.tensor_files import HEADER, TensorReader
-from emberge.tensor_names import head_of
+from emberge.tensor_names import find_head
 from torch import Tensor
 
 from emberge_merge.adapters.adapter_checks import find_adapter_problems, is_left_out
@@ -139,14 +139,14 @@ class _AdapterBuilder:
                 if tensor.name in products:
                     self._take_product(tensor, reader)
         self.warnings += [*warnings, *self._list_remarks()]
-        names = self.parts.whole_names()
+        names = self.parts.list_whole_names()
         return {
             n: self._whole[n] if n in self._whole else self._read_base(n, reader) for n in names
         }
 
     def _list_remarks(self) -> Iterator[str]:
         if self.left:
-            heads = ", ".join(sorted({head_of(name) for name in self.left}))
+            heads = ", ".join(sorted({find_head(name) for name in self.left}))
             yield f"the changes of the head {heads} are left out: an adapter here is the trunk's"
 
     def _take_merged(self, name: str, merged: Tensor, reader: TensorReader) -> None:
@@ -175,7 +175,7 @@ class _AdapterBuilder:
             self._whole[name] = merged.float()
 
     def _take_product(self, tensor: TensorPlan, reader: TensorReader) -> None:
-        product = self.products.factors(tensor, reader)
+        product = self.products.compute_factors(tensor, reader)
         if product is not None and is_left_out(tensor.name, self.plan, self.names):
             self.left.add(tensor.name)
         elif product is not None:

@@ -147,9 +147,9 @@ def _split_groups(block: Block) -> list[tuple[str, Block]]:
 
 def _stack(rows: Sequence[Tensor]) -> Tensor:
     import torch
-    from emberge.numerics import pooled_like
+    from emberge.numerics import take_tensor_like
 
-    return torch.stack(list(rows), out=pooled_like(rows[0], (len(rows), *rows[0].shape)))
+    return torch.stack(list(rows), out=take_tensor_like(rows[0], (len(rows), *rows[0].shape)))
 
 
 def _spread_factors(block: Block, label: str, factors: Iterable[float]) -> list[float]:

@@ -33,11 +33,11 @@ class Spectral(MergeStrategy):
 
         weights = torch.from_numpy(block.weights).to(block.deltas.device)
         deltas = block.deltas * weights.view(-1, *[1] * (block.deltas.dim() - 1))
-        merged = self.matrices(deltas) if deltas.dim() == 3 else deltas.mean(0)
+        merged = self.merge_matrices(deltas) if deltas.dim() == 3 else deltas.mean(0)
         change: Tensor = (block.options.scale * merged).to(block.tensors.dtype)
         return block.rows.require_base() + change
 
-    def matrices(self, deltas: Tensor) -> Tensor:
+    def merge_matrices(self, deltas: Tensor) -> Tensor:
         """Return the merged delta [out, in], float64, of weighted deltas [models, out, in]."""
         raise NotImplementedError
 
@@ -54,7 +54,7 @@ class IsoC(Spectral):
             strategy: iso_c
     """
 
-    def matrices(self, deltas: Tensor) -> Tensor:
+    def merge_matrices(self, deltas: Tensor) -> Tensor:
         import torch
 
         u, sigma, vh = torch.linalg.svd(deltas.sum(0), full_matrices=False)
@@ -78,7 +78,7 @@ class TsvM(Spectral):
             strategy: tsv_m
     """
 
-    def matrices(self, deltas: Tensor) -> Tensor:
+    def merge_matrices(self, deltas: Tensor) -> Tensor:
         import torch
 
         keep = min(deltas.shape[1:]) // deltas.shape[0]
@@ -107,7 +107,7 @@ class Wudi(Spectral):
             strategy: wudi
     """
 
-    def matrices(self, deltas: Tensor) -> Tensor:
+    def merge_matrices(self, deltas: Tensor) -> Tensor:
         import torch
 
         summed = deltas.new_zeros(deltas.shape[2], deltas.shape[2])

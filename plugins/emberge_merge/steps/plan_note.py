@@ -32,11 +32,11 @@ def _list_entries(plan: MergePlan) -> Iterator[tuple[str, str]]:
     base = f", around the base {request.base.name}" if request.base is not None else ""
     yield "method", f"{_show_chain(request.strategy)}{base}"
     if plan.tensors:
-        from emberge.numerics import kernels_line
+        from emberge.numerics import describe_kernels
 
-        yield "kernels", kernels_line()
+        yield "kernels", describe_kernels()
     for number, rule in enumerate(request.rules):
-        owned = sum(request.chain_of(tensor.name) == number for tensor in plan.tensors)
+        owned = sum(request.find_chain(tensor.name) == number for tensor in plan.tensors)
         count = f" ({owned} tensors)" if plan.tensors else ""
         yield "method", f"{_show_chain(rule.strategy)} for {rule.filter}{count}"
     if plan.tensors:

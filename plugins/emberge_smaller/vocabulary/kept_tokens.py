@@ -55,7 +55,7 @@ def _list_characters(vocabulary: SubwordVocabulary, counts: NDArray[np.int64]) -
     """Yield the ids of bytes, and of the single characters that are of no script or of the corpus's."""
     scripts = _find_scripts(vocabulary, counts)
     for number, character in vocabulary.list_characters():
-        if character is None or script_of(character) in {None, *scripts}:
+        if character is None or find_script(character) in {None, *scripts}:
             yield number
 
 
@@ -65,13 +65,13 @@ def _find_scripts(vocabulary: SubwordVocabulary, counts: NDArray[np.int64]) -> f
     for number in counts.nonzero()[0]:
         if int(number) in vocabulary.base and int(number) not in vocabulary.added:
             for character in vocabulary.base[int(number)]:
-                letters[script_of(character) or ""] += int(counts[number])
+                letters[find_script(character) or ""] += int(counts[number])
     del letters[""]
     least = _LEAST_SHARE * letters.total()
     return frozenset(script for script, count in letters.items() if count >= least)
 
 
-def script_of(character: str) -> str | None:
+def find_script(character: str) -> str | None:
     """Return the script of a letter, as its Unicode name begins (LATIN, CYRILLIC, CJK); None for others.
 
     Marks that combine with letters of any script have none.

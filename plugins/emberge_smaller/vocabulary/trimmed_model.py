@@ -102,7 +102,7 @@ class TrimmedModel:
 
         names = self.checkpoint.names
         moved = move_rows(names, self.cut.rows)
-        return [spec.renamed(names.name_in_result(spec)) for spec in moved.specs.values()]
+        return [spec.with_name(names.name_in_result(spec)) for spec in moved.specs.values()]
 
     @property
     def megabytes(self) -> dict[str, float]:

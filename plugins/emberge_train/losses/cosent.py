@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from emberge import ALL_KINDS, EmbeddingKind, Embeddings, Loss, Positive
-from emberge.numerics import lowest_score
+from emberge.numerics import find_lowest_score
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -74,7 +74,7 @@ def compute_ordering_loss(value: Tensor, score: Tensor, valid: Tensor) -> Tensor
     is_scored = valid.flatten() & ~score.isnan()
     score, order = torch.where(is_scored, score, -torch.inf).sort(descending=True, stable=True)
     value, is_scored = value[order], is_scored[order]
-    floor = lowest_score(value)
+    floor = find_lowest_score(value)
     running_sums = torch.logcumsumexp(torch.where(is_scored, -value, floor), dim=0)
     running_sums = torch.cat([running_sums.new_full((1,), floor), running_sums])
     higher_counts = torch.searchsorted(-score, -score)  # how many scores are strictly above

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 from emberge import ALL_KINDS, EmbeddingKind, Embeddings, Positive
-from emberge.numerics import lowest_score
+from emberge.numerics import find_lowest_score
 
 from emberge_train.losses.guided_loss import (
     GuidedLoss,
@@ -109,7 +109,9 @@ class SimilarityDistillation(GuidedLoss):
             columns = torch.cat([batch.anchor[:, None], batch.candidates], dim=1)
             texts = batch.similarity.prepared(columns[is_text])
             scores = batch.similarity.table(texts, texts) / self.temperature
-            return torch.log_softmax(scores.masked_fill(~is_other, lowest_score(scores)), dim=1)
+            return torch.log_softmax(
+                scores.masked_fill(~is_other, find_lowest_score(scores)), dim=1
+            )
 
         teacher_logs = logs(teacher)
         student_logs = logs(embeddings)

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from emberge import Backbone, Embeddings, Loss, ModelRef, TextLength, TokenLoss, unit_vectors
+from emberge import Backbone, Embeddings, Loss, ModelRef, TextLength, TokenLoss, scale_to_unit
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -123,7 +123,7 @@ def require_guide_of_size(embeddings: Embeddings, loss: str) -> Embeddings:
 
 def compute_squared_distances(vectors: Tensor, others: Tensor) -> Tensor:
     """Return the squared distances of embeddings, scaled to length one."""
-    return ((unit_vectors(vectors) - unit_vectors(others)) ** 2).sum(-1)
+    return ((scale_to_unit(vectors) - scale_to_unit(others)) ** 2).sum(-1)
 
 
 def read_teacher_scores(e: Embeddings, loss: str) -> tuple[Tensor, Tensor]:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from emberge import ALL_KINDS, EmbeddingKind, Embeddings, Loss, Positive, Similarity, TaskKind
-from emberge.numerics import lowest_score
+from emberge.numerics import find_lowest_score
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -223,11 +223,13 @@ def _sum_own_negatives(anchors: Candidates, negatives: Candidates, rules: ScoreR
     rows = len(anchors.row)
     if not len(negatives.row):
         nothing = anchors.vectors.flatten(1).sum(1, keepdim=True) * 0
-        return nothing + lowest_score(anchors.vectors)
+        return nothing + find_lowest_score(anchors.vectors)
     own_negatives = negatives.vectors.view(rows, -1, *negatives.vectors.shape[1:])
     scores = rules.own_scores(anchors, own_negatives)
     is_barred = ~negatives.valid.view(rows, -1)
     if rules.texts is not None:
         ids = negatives.text.view(rows, -1)
         is_barred |= (ids[:, :, None] == rules.texts[:, None]).any(-1)
-    return torch.logsumexp(scores.masked_fill(is_barred, lowest_score(scores)), dim=1, keepdim=True)
+    return torch.logsumexp(
+        scores.masked_fill(is_barred, find_lowest_score(scores)), dim=1, keepdim=True
+    )

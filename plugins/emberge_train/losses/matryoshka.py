@@ -15,7 +15,7 @@ from emberge import (
     Embeddings,
     Loss,
     TaskKind,
-    unit_vectors,
+    scale_to_unit,
 )
 
 from emberge_train.losses.guided_loss import list_guided_losses
@@ -146,9 +146,9 @@ def _cut_embeddings(e: Embeddings, size: int, *, with_guide: bool) -> Embeddings
         guide = _cut_embeddings(guide, size, with_guide=False)
     return dataclasses.replace(
         e,
-        anchor=unit_vectors(e.anchor[..., :size]),
-        positive=unit_vectors(e.positive[..., :size]),
-        negative=unit_vectors(e.negative[..., :size]),
+        anchor=scale_to_unit(e.anchor[..., :size]),
+        positive=scale_to_unit(e.positive[..., :size]),
+        negative=scale_to_unit(e.negative[..., :size]),
         layers={
             layer: _cut_embeddings(inner, size, with_guide=False)
             for layer, inner in e.layers.items()

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from emberge import ALL_KINDS, EmbeddingKind, Embeddings, Loss, Positive
-from emberge.numerics import lowest_score
+from emberge.numerics import find_lowest_score
 
 from emberge_train.losses.guided_loss import Guide, GuidedLoss, read_teacher_scores, require_guide
 
@@ -95,7 +95,7 @@ class KLDistillation(GuidedLoss):
         import torch
 
         teacher, is_scored = self._read_teacher(embeddings)
-        floor = lowest_score(teacher)
+        floor = find_lowest_score(teacher)
 
         def logs(scores: Tensor) -> Tensor:
             return torch.log_softmax(

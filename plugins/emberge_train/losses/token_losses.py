@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from emberge import PositiveShare, Share, TokenLoss, Tokens, draw_bits, make_seed
 from emberge.contracts import LinearHead
-from emberge.numerics import blockwise
+from emberge.numerics import apply_blockwise
 
 if TYPE_CHECKING:
     import numpy as np
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 UNSCORED = -100
-# Logits that `blockwise` computes at once.
+# Logits that `apply_blockwise` computes at once.
 KEPT_LOGITS = 2**22
 # Logits of a block, 64 MiB in float32, and its places: with fewer the head's gradient takes most of the time.
 BLOCK_LOGITS, LEAST_ROWS, MOST_ROWS = 2**24, 64, 512
@@ -165,7 +165,7 @@ def compute_scored_mean(hidden: Tensor, labels: Tensor, head: Callable[[Tensor],
         wide = torch.promote_types(logits.dtype, torch.float32)
         return cross_entropy(logits.to(wide), scored_labels[rows], reduction="none")
 
-    return blockwise(len(states), vocabulary, block).mean()
+    return apply_blockwise(len(states), vocabulary, block).mean()
 
 
 def _is_fusible(states: Tensor, head: LinearHead) -> bool:

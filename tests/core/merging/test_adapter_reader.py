@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import torch
 from emberge.merging import MergeInput, MergeRequest, plan_merge
-from emberge.merging.adapter_config import origin_hash, read_adapter_config
+from emberge.merging.adapter_config import hash_origin, read_adapter_config
 from emberge.merging.adapter_reader import open_model
 from emberge.merging.apply_adapter import AdaptedSpec, LowRank, MagnitudeScale
 from emberge.model_folder import Checkpoint
@@ -422,7 +422,7 @@ def test_a_folder_of_metadata_alone_is_checked_as_far_as_it_goes(
 def test_the_hash_of_a_base_ignores_modules_after_its_trunk(tmp_path: Path) -> None:
     def hash_of(folder: Path) -> str:
         checkpoint = Checkpoint(folder)
-        return origin_hash(checkpoint.names, checkpoint)
+        return hash_origin(checkpoint.names, checkpoint)
 
     one, other = (tiny.projected(tmp_path / str(seed), seed=seed) for seed in (0, 1))
     assert hash_of(one) != hash_of(other)

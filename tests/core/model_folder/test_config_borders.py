@@ -69,9 +69,9 @@ def test_rope_options_of_all_releases_are_compared_in_one_form(tmp_path: Path) -
         (tmp_path / name / "config.json").write_text(json.dumps(config))
     one, two, three = (Checkpoint(tmp_path / name) for name in "abc")
     missing = "the text config's rope_theta is 10000.0 in one and missing in the other"
-    assert list(ModelPair(one, two).incomparable_trunks()) == [missing]
-    assert list(ModelPair(one, two).incomparable_trunks(positions=False)) == []
-    (width,) = ModelPair(two, three).incomparable_trunks()
+    assert list(ModelPair(one, two).find_trunk_differences()) == [missing]
+    assert list(ModelPair(one, two).find_trunk_differences(positions=False)) == []
+    (width,) = ModelPair(two, three).find_trunk_differences()
     assert width == "the text config's hidden_size is 4 in one and 5 in the other"
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from emberge import CheckpointError
-from emberge.model_folder import copy_model, model_fingerprint
+from emberge.model_folder import copy_model, hash_model
 
 
 @pytest.fixture
@@ -30,7 +30,7 @@ def test_only_files_of_the_model_are_copied_or_linked(
     out.mkdir()
     (out / "config.json").write_text("another model's")
     copy_model(folder, out, link=link)
-    assert model_fingerprint(out) == model_fingerprint(folder)
+    assert hash_model(out) == hash_model(folder)
     assert (out / "2_Normalize").is_dir(), "a module without a file"
     assert (out / "LICENSE").is_file()
     for name in ("README.md", "artifact.json", "checkpoints"):
@@ -49,7 +49,7 @@ def test_links_into_a_hubs_cache_are_copied_as_files(folder: Path, tmp_path: Pat
         shutil.copyfile(file, cache / "blobs" / str(number))
         place.symlink_to(os.path.relpath(cache / "blobs" / str(number), place.parent))
     copy_model(snapshot, tmp_path / "out")
-    assert model_fingerprint(tmp_path / "out") == model_fingerprint(folder)
+    assert hash_model(tmp_path / "out") == hash_model(folder)
     assert not [path for path in (tmp_path / "out").rglob("*") if path.is_symlink()]
     with pytest.raises(CheckpointError, match="nowhere"):
         copy_model(tmp_path / "nowhere", tmp_path / "out")

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import torch
 from emberge import CheckpointError
-from emberge.model_folder import Checkpoint, describe_origin, model_fingerprint
+from emberge.model_folder import Checkpoint, describe_origin, hash_model
 
 from tests.support import tiny
 from tests.support.tolerance import assert_combined, assert_same_pass
@@ -222,9 +222,9 @@ def test_modules_behind_a_router_count_in_chain_and_fingerprint(tmp_path: Path) 
     assert {module.path: module.type for module in behind} == routes
     assert all(module.type.endswith(f".{module.kind}") for module in behind)
     assert all("." not in module.kind for module in behind)
-    before = model_fingerprint(folder)
+    before = hash_model(folder)
     (path,) = folder.glob("query_*/model.safetensors")
     content = bytearray(path.read_bytes())
     content[-1] ^= 1
     path.write_bytes(content)
-    assert model_fingerprint(folder) != before
+    assert hash_model(folder) != before

@@ -8,8 +8,8 @@ import pytest
 from emberge.errors import CheckpointError
 from emberge.model_folder import (
     Checkpoint,
+    hash_model,
     list_hashed_files,
-    model_fingerprint,
 )
 from emberge.model_folder.folder_files import FILES, TOKENIZER_FILES, read_text
 from emberge.model_folder.model_files import list_copied_files
@@ -62,11 +62,11 @@ def test_each_file_is_copied_and_hashed_as_the_table_says(folder: Path) -> None:
 
 
 def test_only_files_that_decide_embeddings_change_the_fingerprint(folder: Path) -> None:
-    before = model_fingerprint(folder)
+    before = hash_model(folder)
     for name, (_, decides) in KNOWN.items():
         old = (folder / name).read_text()
         (folder / name).write_text('{"model_type": "bert", "more": 1}')
-        assert (model_fingerprint(folder) != before) == decides, name
+        assert (hash_model(folder) != before) == decides, name
         (folder / name).write_text(old)
 
 

@@ -36,12 +36,12 @@ def test_the_switch_turns_kernels_off(monkeypatch: pytest.MonkeyPatch) -> None:
     assert row_kernels.kernels_allowed()
     monkeypatch.setenv(row_kernels.SWITCH, "never")
     assert not row_kernels.kernels_allowed()
-    assert row_kernels.SWITCH in row_kernels.kernels_line()
+    assert row_kernels.SWITCH in row_kernels.describe_kernels()
 
 
 def test_the_line_names_the_processor_that_kernels_are_for() -> None:
     require_kernels()
-    assert row_kernels.load_library().processor in row_kernels.kernels_line()
+    assert row_kernels.load_library().processor in row_kernels.describe_kernels()
 
 
 @pytest.fixture
@@ -59,8 +59,8 @@ def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]
 
 def test_without_a_library_the_line_names_the_command_that_builds_it(elsewhere: Path) -> None:
     elsewhere.unlink(missing_ok=True)
-    assert stored_rows.kernels.__wrapped__() is None
-    line = row_kernels.kernels_line()
+    assert stored_rows.load_kernels.__wrapped__() is None
+    line = row_kernels.describe_kernels()
     assert "plain torch" in line
     assert str(Path("native", "build.py")) in line
 
@@ -71,15 +71,15 @@ def test_a_library_of_another_source_is_refused_with_the_command(elsewhere: Path
         source.write("\n")
     row_kernels.load_library.cache_clear()
     with pytest.warns(RuntimeWarning, match=r"another source: .*build\.py"):
-        assert stored_rows.kernels.__wrapped__() is None
-    assert "plain torch" in row_kernels.kernels_line()
+        assert stored_rows.load_kernels.__wrapped__() is None
+    assert "plain torch" in row_kernels.describe_kernels()
 
 
 def test_a_library_that_cannot_be_loaded_is_warned_about(elsewhere: Path) -> None:
     elsewhere.unlink(missing_ok=True)
     elsewhere.write_bytes(b"no library")
     with pytest.warns(RuntimeWarning, match=r"cannot be loaded"):
-        assert stored_rows.kernels.__wrapped__() is None
+        assert stored_rows.load_kernels.__wrapped__() is None
 
 
 def test_an_older_processor_has_no_kernels(
@@ -94,8 +94,8 @@ def test_an_older_processor_has_no_kernels(
 
     old = types.SimpleNamespace(emberge_source=known.emberge_source, emberge_level=name_no_level)
     monkeypatch.setattr(row_kernels.ctypes, "CDLL", lambda _: old)
-    assert stored_rows.kernels.__wrapped__() is None
-    assert "AVX2" in row_kernels.kernels_line()
+    assert stored_rows.load_kernels.__wrapped__() is None
+    assert "AVX2" in row_kernels.describe_kernels()
 
 
 def test_the_program_that_builds_names_what_failed(
@@ -147,7 +147,7 @@ def test_kernels_that_add_up_wrongly_are_not_used(monkeypatch: pytest.MonkeyPatc
     broken = known._replace(functions={**known.functions, "combine": wrong})
     monkeypatch.setattr(stored_rows, "load_library", lambda: broken)
     with pytest.warns(RuntimeWarning, match="add up wrongly"):
-        assert stored_rows.kernels.__wrapped__() is None
+        assert stored_rows.load_kernels.__wrapped__() is None
 
 
 def test_memory_has_room_for_what_kernels_read_at_once() -> None:

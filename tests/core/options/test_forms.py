@@ -29,7 +29,7 @@ from emberge import (
 )
 from emberge.component_parts import to_plain, walk_fields, walk_parts
 from emberge.options import forms
-from emberge.options.forms import find_first_option, options_of, read_form
+from emberge.options.forms import find_first_option, read_form, read_options
 
 if TYPE_CHECKING:
     from decimal import Decimal
@@ -142,7 +142,7 @@ def test_options_are_public_fields_and_the_first_is_the_nearest_classs_own() -> 
     assert first is not None
     assert (first.name, first.owner) == ("margin", Base)
     assert find_first_option(Sampler) is None
-    assert list(options_of(Derived)) == ["margin", "weight", "cross_rank", "layers"]
+    assert list(read_options(Derived)) == ["margin", "weight", "cross_rank", "layers"]
 
 
 def test_own_options_come_in_order_with_defaults_made_by_factories() -> None:
@@ -155,7 +155,7 @@ def test_own_options_come_in_order_with_defaults_made_by_factories() -> None:
         scale: float = 20.0
         cross_rank: bool = False
 
-    assert list(options_of(Local)) == ["scale", "cross_rank", "margin", "weight", "layers"]
+    assert list(read_options(Local)) == ["scale", "cross_rank", "margin", "weight", "layers"]
     first = find_first_option(Local)
     assert first is not None
     assert first.name == "scale"
@@ -167,7 +167,7 @@ def test_own_options_come_in_order_with_defaults_made_by_factories() -> None:
         names: tuple[str, ...] = field(default_factory=lambda: ("a",))
         needed: int
 
-    options = options_of(Made)
+    options = read_options(Made)
     assert options["names"].default == ("a",)
     assert options["needed"].required
 

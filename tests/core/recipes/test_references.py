@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from emberge import CheckpointError, DataError, DataRef, ModelRef, Plugins, hookimpl
 from emberge.hashes import HashCache
-from emberge.model_folder import model_fingerprint
+from emberge.model_folder import hash_model
 from emberge.recipes import locate_model
 from emberge.recipes.references import list_kept_checkpoints, locate_file
 from emberge.recipes.targets import Targets
@@ -54,7 +54,7 @@ def test_after_the_plus_sign_is_an_adapter_or_part_of_a_folder(model: Path, tmp_
     found = locate_model(ModelRef("./model+./adapter", tmp_path), Plugins())
     assert (found.folder, found.adapter) == (model, adapter)
     assert found.name == "model+adapter"
-    assert model_fingerprint(model, adapter=adapter) != model_fingerprint(model)
+    assert hash_model(model, adapter=adapter) != hash_model(model)
     folder = tmp_path / "a+./b"
     folder.mkdir(parents=True)
     (folder / "config.json").write_text("{}")

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from emberge.cli.main import main
-from emberge.model_folder import Checkpoint, model_fingerprint
+from emberge.model_folder import Checkpoint, hash_model
 
 from tests.support.fixture_types import Capture, Patch
 
@@ -136,7 +136,7 @@ def test_headers_and_artifact_json_say_how_a_result_was_made(made: Path) -> None
     inputs = {one["reference"]: one for one in record["inputs"]}
     assert set(inputs) == {"./base", "./a", "./b"}
     for name in ("a", "b"):
-        content = model_fingerprint(made / name)
+        content = hash_model(made / name)
         assert inputs[f"./{name}"]["content"] == said["models"][name]["content"] == content
     assert str(made) not in json.dumps([record, said]), "no path of this machine"
 

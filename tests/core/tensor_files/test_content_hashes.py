@@ -14,7 +14,7 @@ from emberge.tensor_files.content_hashes import (
     ContentNotes,
     EarlyPieces,
     UnorderedHasher,
-    current_notes,
+    find_current_notes,
 )
 from emberge.tensor_files.write_queue import PAGE, DirectFile, FilledBuffer
 
@@ -157,9 +157,9 @@ def test_a_note_does_not_hold_for_another_file_of_the_same_name(tmp_path: Path) 
 
 
 def test_notes_are_taken_only_inside_the_block() -> None:
-    assert current_notes() is None
+    assert find_current_notes() is None
     with noting_contents() as outer:
         with noting_contents() as inner:
-            assert current_notes() is inner
-        assert current_notes() is outer
-    assert current_notes() is None
+            assert find_current_notes() is inner
+        assert find_current_notes() is outer
+    assert find_current_notes() is None

@@ -155,12 +155,12 @@ def test_work_after_writes_runs_when_the_bytes_are_in_the_file(
     writer.begin()
     seen: dict[str, bool] = {}
     gate = threading.Event()
-    writer.after_writes(lambda: (gate.wait(), None)[1])
+    writer.run_after_writes(lambda: (gate.wait(), None)[1])
     path = tmp_path / "model.safetensors"
     for name, tensor in tensors.items():
         raw = tensor.numpy().tobytes()
         writer.write(name, 0, tensor)
-        writer.after_writes(
+        writer.run_after_writes(
             partial(lambda name, raw: seen.update({name: raw in path.read_bytes()}), name, raw)
         )
     assert not seen
@@ -189,7 +189,7 @@ def test_a_full_disk_is_an_error_and_ends_the_journal(
     def write_all() -> None:
         for name, start, piece in pieces(tensors, 1 << 20):
             writer.write(name, start, piece)
-            writer.after_writes(partial(journal.append, name))
+            writer.run_after_writes(partial(journal.append, name))
         writer.finish()
 
     with pytest.raises(UnwrittenError, match=r"\w could not be written .No space.*make room"):

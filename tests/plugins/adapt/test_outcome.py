@@ -41,7 +41,7 @@ def screen_of(outcome: AdaptOutcome) -> dict[str, str]:
     """The screen's texts by title; lines without a title belong to the one above."""
     texts: dict[str, str] = {}
     title = ""
-    for line in filter(None, outcome.lines()):
+    for line in filter(None, outcome.format_lines()):
         title = line[:12].strip() or title
         texts[title] = f"{texts.get(title, '')} {line[12:]}".strip()
     return texts

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from emberge import CheckpointError, Plugins, check_recipe, load_plugins, parse_recipe, run_recipe
 from emberge.merging import Statistics
-from emberge.model_folder import Checkpoint, model_fingerprint
+from emberge.model_folder import Checkpoint, hash_model
 from emberge.tensor_names import find_layer
 
 from tests.support import tiny
@@ -76,7 +76,7 @@ def test_numbers_of_all_groups_and_layers_are_enough(
     family: Path, tmp_path: Path, plugins: Plugins
 ) -> None:
     """Others beside them do no harm; without groups the labels are the models' names."""
-    base = model_fingerprint(family / "base")
+    base = hash_model(family / "base")
     norms(tmp_path, ("ir", "sts", "other"), (*LAYERS, "head"), base=base)
     assert problems(recipe(family), tmp_path, plugins) == []
     norms(tmp_path, ("a", "b"))

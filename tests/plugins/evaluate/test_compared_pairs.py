@@ -48,8 +48,8 @@ def test_a_pair_is_compared_on_the_draws_of_all_comparisons_and_has_its_table(
     assert f"| {100 * whole['difference']:+.1f} [{100 * whole['low']:+.1f}" in row
     scores = read_scores(tmp_path / "pair" / "out")
     assert scores.further_references == ("merged",)
-    assert scores.compared_with("merged") == ("worse",)
-    assert scores.difference("base", "task", "merged").interval is None  # type: ignore[union-attr]
+    assert scores.list_compared("merged") == ("worse",)
+    assert scores.find_difference("base", "task", "merged").interval is None  # type: ignore[union-attr]
 
 
 def test_seeds_are_compared_as_arms_and_each_with_its_own(tmp_path: Path) -> None:

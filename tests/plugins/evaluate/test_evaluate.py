@@ -167,7 +167,7 @@ def test_the_table_shows_models_side_by_side_and_progress_runs_once(
     mean = result["means"]["base"]["kind:retrieval"]
     assert f"| *mean of retrieval (2)* | {100 * mean:.1f} [{low:.1f}, {high:.1f}] " in text
     assert "| mean over kinds of task | mean of retrieval (2) |" in text
-    assert read_scores(workspace.folder).value("base", "kind:retrieval") == pytest.approx(mean)
+    assert read_scores(workspace.folder).find_value("base", "kind:retrieval") == pytest.approx(mean)
 
 
 # T-A12: means of the kinds of task of MTEB(eng, v2), and how many tasks each has.

@@ -34,11 +34,11 @@ def test_a_named_base_is_scored_and_compared_on_tasks_elsewhere(
     scores, text = scores_of(step("worse", "merged", base=BASE, evaluators=(given,)), workspace)
     assert scores.models == ("worse", "merged", "base")
     assert {one.on for one in scores.forgetting} == {"elsewhere"}
-    lost = scores.forgotten("worse")
+    lost = scores.find_forgotten("worse")
     assert lost is not None
     values = scores.values
     assert lost.mean == pytest.approx(values["base"]["licences"] - values["worse"]["licences"])
-    assert scores.forgotten("base") is None
+    assert scores.find_forgotten("base") is None
     (row,) = (line for line in text.splitlines() if line.startswith("| *forgetting, elsewhere"))
     cells = [cell.strip() for cell in row.strip("|").split("|")]
     assert cells[1].startswith(f"+{100 * lost.mean:.1f} [+")
@@ -46,7 +46,7 @@ def test_a_named_base_is_scored_and_compared_on_tasks_elsewhere(
     assert cells[3] == "–"
     # The interval is the paired one of all comparisons.
     scores, _ = scores_of(step("base", "worse", base=BASE, evaluators=(given,)), workspace)
-    turned = scores.difference("worse", "elsewhere")
+    turned = scores.find_difference("worse", "elsewhere")
     assert turned is not None
     assert lost.interval == pytest.approx((-(turned.high or 0), -(turned.low or 0)), rel=1e-12)
 
@@ -100,6 +100,6 @@ def test_a_requirement_needs_a_base_and_tasks_that_would_show_it(tmp_path: Path)
 def test_of_losses_forgetting_is_more_loss() -> None:
     lost = Comparison("base", "m", "out", -0.2, -0.3, -0.1, less=True)
     scores = Scores(fingerprints={"base": "", "m": ""}, tasks=(), values={}, forgetting=(lost,))
-    found = scores.forgotten("m")
+    found = scores.find_forgotten("m")
     assert found is not None
     assert (found.mean, found.interval) == (0.2, (0.1, 0.3))

@@ -172,7 +172,7 @@ def test_the_least_loss_is_the_best_of_a_table(
     scores = read_scores(made)
     assert scores.less
     for name in SETS:
-        difference = scores.difference(scores.models[1], name)
+        difference = scores.find_difference(scores.models[1], name)
         assert difference is not None
         assert difference.interval is not None
         assert difference.less
@@ -202,7 +202,7 @@ def test_models_that_read_other_tokens_are_noted_before_and_beside_their_scores(
     parsed = parse_recipe(recipe([models[0], stranger]), plugins, path=place / "r.yaml")
     made = run_recipe(parsed, place / "out", plugins, machine=Machine(), quiet=True)["known"].path
     assert "other tokenizers" in (made / "scores.md").read_text()
-    found = read_scores(made).difference("stranger", "english")
+    found = read_scores(made).find_difference("stranger", "english")
     assert found is not None
     assert found.interval is None
 

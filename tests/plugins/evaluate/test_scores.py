@@ -58,8 +58,8 @@ def test_what_is_no_number_is_left_out(tmp_path: Path) -> None:
     values = {**PLAIN.values, "base": {"code": float("nan"), "topics": 0.25}}
     write_scores(tmp_path, replace(PLAIN, values=values))
     found = read_scores(tmp_path)
-    assert found.value("base", "code") is None
-    assert found.value("base", "topics") == 0.25
+    assert found.find_value("base", "code") is None
+    assert found.find_value("base", "topics") == 0.25
 
 
 def test_a_file_that_is_cut_off_is_named(tmp_path: Path) -> None:
@@ -91,7 +91,7 @@ def test_models_whose_weights_are_unknown_do_not_share_requirements() -> None:
         requirements=(Verdict("one", True, "one"), Verdict("other", False, "other")),
         pooled=None,
     )
-    assert [verdict.text for verdict in scores.requirements_on("one")] == ["one"]
+    assert [verdict.text for verdict in scores.list_verdicts("one")] == ["one"]
 
 
 EVALUATOR = '''

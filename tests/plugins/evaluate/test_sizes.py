@@ -155,7 +155,7 @@ def test_sizes_are_columns_side_by_side(tmp_path: Path) -> None:
     assert lines[0] == "| task | old@768 | old@256 | new@768 | new@256 |"
     assert (bench.folder / "results" / "new" / "code-256.json").is_file()
     scores = read_scores(bench.folder)
-    assert scores.columns_of("new") == ("new@768", "new@256")
+    assert scores.list_columns("new") == ("new@768", "new@256")
 
 
 def test_seeds_are_pooled_at_each_size(tmp_path: Path) -> None:
@@ -170,7 +170,7 @@ def test_a_requirement_names_a_task_without_its_size_and_is_judged_at_each(tmp_p
     require = (Requirement(**refs, tasks="code", margin=4),)  # type: ignore[arg-type]
     result, bench = evaluated(tmp_path, "old", "new", require=require)
     scores = read_scores(bench.folder)
-    assert [one.model for one in scores.requirements_on("new@256")] == ["new@256"]
+    assert [one.model for one in scores.list_verdicts("new@256")] == ["new@256"]
     judged = [(one["model"], one["other"], one["met"]) for one in result["requirements"]]
     assert judged == [("new@768", "old@768", True), ("new@256", "old@256", True)]
     with pytest.raises(RecipeError, match="code@256"):

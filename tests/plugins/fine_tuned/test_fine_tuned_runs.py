@@ -79,7 +79,7 @@ def test_seeds_are_one_arm(plugins: Plugins, place: Path) -> None:
     for task in ("subject", "grade"):
         mean = sum(scores.values[f"one#{seed}"][task] for seed in (1, 2)) / 2
         assert pooled.values["one"][task] == pytest.approx(mean)
-        low, high = pooled.interval("one", task) or (1.0, 0.0)
+        low, high = pooled.find_interval("one", task) or (1.0, 0.0)
         assert low <= mean <= high
     ranks = json.loads((made / "scores.json").read_text())["ranks"]
     assert ranks == pooled.ranks

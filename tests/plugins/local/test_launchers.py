@@ -185,7 +185,7 @@ class Idle(PoolLauncher):
     def launch(self, launch: Launch) -> Idle:
         return self
 
-    def ended(self) -> Ended:
+    def poll(self) -> Ended:
         return Ended(self.code)
 
     def stop(self) -> None:

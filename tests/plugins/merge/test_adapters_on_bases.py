@@ -12,7 +12,7 @@ import torch
 import yaml
 from emberge import CheckpointError, Machine, Model
 from emberge.cli.main import main
-from emberge.merging import MergeInput, whole_model
+from emberge.merging import MergeInput, open_whole_model
 from emberge_merge.methods.weighted_sums import Passthrough
 from safetensors.torch import load_file, save_file
 
@@ -112,7 +112,7 @@ def test_the_whole_folder_goes_away_and_one_that_a_kill_left_is_used(
 ) -> None:
     model = Model("a", place / "base", "f" * 64, None, place / "a")
     work = tmp_path / "work"
-    with whole_model(model, work, Machine()) as folder:
+    with open_whole_model(model, work, Machine()) as folder:
         first = load_file(folder / "model.safetensors")
         assert (folder / "modules.json").is_file()
         left = shutil.copytree(folder, tmp_path / "left")
@@ -121,9 +121,9 @@ def test_the_whole_folder_goes_away_and_one_that_a_kill_left_is_used(
     assert all(torch.equal(first[n], expected[n]) for n in expected)
     (left / "mark").touch()
     shutil.copytree(left, folder)
-    with whole_model(model, work) as again:
+    with open_whole_model(model, work) as again:
         assert (again / "mark").is_file()
-    with whole_model(Model("base", place / "base", "b"), work) as plain:
+    with open_whole_model(Model("base", place / "base", "b"), work) as plain:
         assert plain == place / "base"
     assert plain.is_dir()
 
@@ -138,6 +138,6 @@ def test_an_adapter_that_is_not_finite_makes_no_whole_model(place: Path, tmp_pat
     model = Model("broken", place / "base", "e" * 64, None, broken)
     work = tmp_path / "work"
     place_and_model = r"attention\.self\.query\.weight.*'broken'"
-    with pytest.raises(CheckpointError, match=place_and_model), whole_model(model, work):
+    with pytest.raises(CheckpointError, match=place_and_model), open_whole_model(model, work):
         pass
     assert not any((work / "whole").glob("e*"))

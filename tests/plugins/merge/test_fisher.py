@@ -10,7 +10,7 @@ import pytest
 import torch
 from emberge import CheckpointError, FileRef
 from emberge.merging import MergeInput, MergeRequest, Statistics, plan_merge
-from emberge.model_folder import Checkpoint, model_fingerprint
+from emberge.model_folder import Checkpoint, hash_model
 from emberge_merge.methods.fisher import Fisher
 from emberge_merge.methods.group import Group
 from emberge_merge.methods.weighted_sums import Linear
@@ -144,7 +144,7 @@ def measure(folder: Path, seed: int = 0, **leave_out: Any) -> Statistics:
         for name, spec in specs.items()
         if name not in leave_out.get("without", ())
     }
-    return Statistics(values, models={"m": model_fingerprint(folder)}, measure="fisher")
+    return Statistics(values, models={"m": hash_model(folder)}, measure="fisher")
 
 
 def files(folders: list[Path], root: Path) -> tuple[FileRef, ...]:
@@ -158,7 +158,7 @@ def files(folders: list[Path], root: Path) -> tuple[FileRef, ...]:
 
 
 def inputs(folders: list[Path]) -> list[MergeInput]:
-    return [MergeInput(f.name, f, fingerprint=model_fingerprint(f)) for f in folders]
+    return [MergeInput(f.name, f, fingerprint=hash_model(f)) for f in folders]
 
 
 def problems(folders: list[Path], stage: Fisher) -> str:
@@ -216,7 +216,7 @@ def test_files_that_do_not_fit_are_named(berts: list[Path], tmp_path: Path) -> N
     tensor = "encoder.layer.1.output.dense.weight"
     measure(berts[1], without=(tensor,)).write(folders["lacking"])
     values = {**measure(berts[1]).values, "embeddings.LayerNorm.bias": {"m": torch.rand(5)}}
-    models = {"m": model_fingerprint(berts[1])}
+    models = {"m": hash_model(berts[1])}
     Statistics(values, models=models, measure="fisher").write(folders["bent"])
     refs = {name: FileRef(str(folder)) for name, folder in folders.items()}
     for chosen, said in (

@@ -201,7 +201,7 @@ def test_variances_are_limited_as_by_torch(models: int) -> None:
     limits = [Limit(common), Limit(common, 0, 3), Limit(common, start + size, 2), Limit(0, 0)]
     rows = [start, start + 700, start + 1024, start + 2048]
     limits += [Limit(common, row, quota) for row in rows for quota in (1, 5)]
-    for limit in [*limits, Limit.all(), Limit.nothing()]:
+    for limit in [*limits, Limit.of_all(), Limit.of_nothing()]:
         changed = [one.record(KeepVaried(limit, models)) for one in (compiled, decoded)]
         assert torch.equal(*(one.deltas.view(torch.int32) for one in changed)), limit
         assert np.array_equal(*(one.evaluate(SumOfDeltas(squares=True)) for one in changed)), limit

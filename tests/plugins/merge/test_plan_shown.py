@@ -12,7 +12,7 @@ import pytest
 import torch
 import yaml
 from emberge.cli.main import main
-from emberge.numerics import kernels_line
+from emberge.numerics import describe_kernels
 from safetensors.torch import load_file, save_file
 
 from tests.support.fixture_types import Capture, Patch
@@ -77,7 +77,7 @@ def test_weights_are_shown_as_the_method_takes_them(place: Path, capsys: Capture
     assert plan["weights"][-1] == "sum  2: taken as they are, as factors"
     assert plan["method"][0] == "task_arithmetic, around the base base"
     assert plan["method"][1] == "linear for LayerNorm (14 tensors)"
-    assert plan["kernels"] == [kernels_line()]
+    assert plan["kernels"] == [describe_kernels()]
     plan, _ = check(capsys, models=["./a", "./b"], strategy={"slerp": {"t": 0.2}})
     assert plan["weights"] == ["not used by slerp"]
     models = [

@@ -10,7 +10,7 @@ import pytest
 import torch
 from emberge import CheckpointError, FileRef, Machine
 from emberge.merging import MergeInput, Statistics
-from emberge.model_folder import model_fingerprint
+from emberge.model_folder import hash_model
 from emberge_merge.methods.regmean import Regmean
 from emberge_merge.methods.weighted_sums import Linear
 from hypothesis import given, settings
@@ -184,7 +184,7 @@ def file(folder: Path, root: Path, seed: int, size: int = 32) -> FileRef:
     values = {LAYER: {"m": inputs.mT @ inputs}}
     place = root / f"measured{seed}"
     place.mkdir()
-    models = {"m": model_fingerprint(folder)}
+    models = {"m": hash_model(folder)}
     Statistics(values, models=models, measure="gram").write(place)
     return FileRef(str(place))
 
@@ -192,7 +192,7 @@ def file(folder: Path, root: Path, seed: int, size: int = 32) -> FileRef:
 def test_grams_come_from_files(berts: list[Path], tmp_path: Path) -> None:
     pair = berts[:2]
     told = tuple(file(f, tmp_path, i) for i, f in enumerate(pair))
-    inputs = [MergeInput(f.name, f, fingerprint=model_fingerprint(f)) for f in pair]
+    inputs = [MergeInput(f.name, f, fingerprint=hash_model(f)) for f in pair]
     merge_models(inputs, strategy=[Regmean(statistics=told)], out=tmp_path / "out")
     found, *states = (load_file(f / "model.safetensors") for f in (tmp_path / "out", *pair))
     data = [torch.randn(64, 32, generator=torch.Generator().manual_seed(i)) for i in (0, 1)]
@@ -206,7 +206,7 @@ def test_grams_come_from_files(berts: list[Path], tmp_path: Path) -> None:
 def test_a_gram_of_another_shape_and_one_too_few_are_refused(
     berts: list[Path], tmp_path: Path
 ) -> None:
-    inputs = tuple(MergeInput(f.name, f, fingerprint=model_fingerprint(f)) for f in berts[:2])
+    inputs = tuple(MergeInput(f.name, f, fingerprint=hash_model(f)) for f in berts[:2])
     first, second = file(berts[0], tmp_path, 2), file(berts[1], tmp_path, 3, size=16)
     for files, said in (
         ((first, second), r"the Gram matrix of 'sibling2' has shape \[16, 16\]"),
@@ -219,7 +219,7 @@ def test_a_gram_of_another_shape_and_one_too_few_are_refused(
 def test_grams_count_against_the_memory(berts: list[Path], tmp_path: Path) -> None:
     pair = berts[:2]
     told = tuple(file(f, tmp_path, i) for i, f in enumerate(pair))
-    inputs = [MergeInput(f.name, f, fingerprint=model_fingerprint(f)) for f in pair]
+    inputs = [MergeInput(f.name, f, fingerprint=hash_model(f)) for f in pair]
     # The layer's stacks alone take 32 KiB, and two Gram matrices with what is computed of them 24 KiB.
     with pytest.raises(CheckpointError, match=rf"{LAYER}: needs"):
         merge_models(

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import torch
 from emberge import Block, CheckpointError, MergeStrategy, Stage, Stats
-from emberge.numerics import DecodedRows, RowsError, RowsPlace, StoredRows, kernels
+from emberge.numerics import DecodedRows, RowsError, RowsPlace, StoredRows, load_kernels
 from torch import Tensor
 
 from tests.support.chains import chain
@@ -177,7 +177,7 @@ def test_sampled_runs_are_every_so_many_of_the_tensor(dtype: torch.dtype, tmp_pa
             (1000, 0),
             (1000, 9),
         ]:
-            rows = StoredRows.of(memory, [place], base, (size,), kernels(), is_checked=True)
+            rows = StoredRows.of(memory, [place], base, (size,), load_kernels(), is_checked=True)
             runs = rows.take_runs(stride, start)
             sampled, of_base = runs.decode(), runs.decode_base()
             is_chosen = (torch.arange(start, start + size) // RUN) % stride == 0
@@ -196,7 +196,7 @@ def test_a_refusal_has_the_number_of_the_model(tmp_path: Path) -> None:
     with path.open("rb") as file:
         places = [RowsPlace("float32", 0, n, file.fileno(), n * values[0].nbytes) for n in range(2)]
         memory = np.empty(4 * WINDOW, np.uint8)
-        rows = StoredRows.of(memory, places, None, (WINDOW + 1,), kernels(), is_checked=True)
+        rows = StoredRows.of(memory, places, None, (WINDOW + 1,), load_kernels(), is_checked=True)
         assert not rows.pick([0]).decode().any()
         with pytest.raises(RowsError) as refused:
             rows.pick([1]).decode()
@@ -210,10 +210,12 @@ def test_rows_are_checked_only_if_asked(tmp_path: Path) -> None:
     with path.open("rb") as file:
         place = RowsPlace("float32", 0, 0, file.fileno(), 0)
         memory = np.empty(4 * WINDOW, np.uint8)
-        rows = StoredRows.of(memory, [place], None, values.shape, kernels(), is_checked=False)
+        rows = StoredRows.of(memory, [place], None, values.shape, load_kernels(), is_checked=False)
         assert rows.decode().isnan().all()
         rows.check_rest()
-        checked = StoredRows.of(memory, [place], None, values.shape, kernels(), is_checked=True)
+        checked = StoredRows.of(
+            memory, [place], None, values.shape, load_kernels(), is_checked=True
+        )
         with pytest.raises(RowsError) as refused:
             checked.decode()
         assert not refused.value.is_unreadable

@@ -11,7 +11,7 @@ import pytest
 import torch
 import yaml
 from emberge import PerTensor, Stage
-from emberge_merge.methods.sparse.trim import bounds_of
+from emberge_merge.methods.sparse.trim import compute_bounds
 from emberge_merge.methods.spherical.mean_directions import Karcher, MultiSlerp
 from emberge_merge.methods.spherical.model_stock import ModelStock
 from emberge_merge.methods.spherical.slerp import SequentialSlerp, Slerp
@@ -226,7 +226,7 @@ def test_spectral_methods_take_the_mean_of_vectors() -> None:
 def test_trim_outliers_drops_outliers_and_keeps_the_density(
     density: float, gamma: float, total: int, upper: int, outliers: int
 ) -> None:
-    assert bounds_of(density, gamma, total) == (upper, outliers)
+    assert compute_bounds(density, gamma, total) == (upper, outliers)
 
 
 def test_rescaling_restores_the_sum_of_magnitudes() -> None:

@@ -8,7 +8,7 @@ import pytest
 from emberge import Model
 from emberge.tensor_names import find_layer
 from emberge_report.report_data import measure_distances
-from emberge_statistics import layer_order
+from emberge_statistics import sort_layers
 from safetensors.torch import load_file
 
 
@@ -41,4 +41,4 @@ def test_distances_agree_with_torch_on_whole_models(bert: Path, berts: list[Path
 def test_layers_stand_in_the_order_of_the_model() -> None:
     mixed = ["pooler", "layers.10", "final", "visual.blocks.2", "layers.2", "embeddings"]
     ordered = ["embeddings", "layers.2", "layers.10", "visual.blocks.2", "final", "pooler"]
-    assert layer_order(mixed) == ordered
+    assert sort_layers(mixed) == ordered

@@ -115,7 +115,7 @@ def test_a_page_of_losses_marks_the_lowest_and_shows_them_as_they_are(tmp_path: 
         assert f"{lowest:.3f}" in "".join(drawn.itertext())
     assert "Scores ×100" not in text
     assert "has the least loss" in text
-    worse = scores.difference("boom", "in", "bls")
+    worse = scores.find_difference("boom", "in", "bls")
     assert worse is not None
     assert worse.difference > 0
     assert worse.verdict == "worse"

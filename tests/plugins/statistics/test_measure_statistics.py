@@ -24,7 +24,7 @@ from emberge import (
     run_recipe,
 )
 from emberge.merging.statistics_file import StatisticsFile
-from emberge.model_folder import model_fingerprint
+from emberge.model_folder import hash_model
 from emberge.results import read_artifact
 from emberge.training import FitJob, FitOptions, SaveClock
 from emberge_encoder import TextEncoder
@@ -349,7 +349,7 @@ def test_a_recipe_measures_each_model_and_merges(
     files = [StatisticsFile.open(results[f"stats.{n}"]).read() for n in "ab"]
     for name, file in zip("ab", files, strict=True):
         assert file.measure == what
-        assert file.models == {name: model_fingerprint(place / name)}
+        assert file.models == {name: hash_model(place / name)}
         assert json.loads(file.facts["data"])[0]["rows"] == 8
         assert file.facts["seed"] == "0"
         assert '"torch"' in file.facts["made"]

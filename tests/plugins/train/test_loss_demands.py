@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from emberge import Loss, ModelRef
-from emberge.testing import example_embeddings
+from emberge.testing import draw_embeddings
 from emberge_codiemb import PRO, MidNCE, Pearson, RankKL
 from emberge_train import Guide, SimilarityDistillation
 from emberge_train.losses.cosent import CoSENT
@@ -69,7 +69,7 @@ REMEDIES = dict.fromkeys(SCORED, "scores") | {
 
 @pytest.mark.parametrize("name", SCORED)
 def test_a_loss_without_the_scores_it_needs_is_named(name: str) -> None:
-    batch = dataclasses.replace(example_embeddings(), positive_score=None, negative_score=None)
+    batch = dataclasses.replace(draw_embeddings(), positive_score=None, negative_score=None)
     with pytest.raises(ValueError, match=f"(?i)^{name.replace('_', '_?')} needs {REMEDIES[name]}"):
         SCORED[name](batch)
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 import pytest
 import torch
 from emberge import DataError, Embeddings, Loss
-from emberge.testing import change_embeddings, example_embeddings, with_layers
+from emberge.testing import change_embeddings, draw_embeddings, with_layers
 from emberge_train.losses.cosent import CoSENT
 from emberge_train.losses.infonce import InfoNCE
 from emberge_train.losses.matryoshka import Matryoshka
@@ -46,7 +46,7 @@ def test_matryoshka_has_the_values_worked_by_hand() -> None:
 
 
 def test_it_is_the_sum_of_its_losses_at_each_size() -> None:
-    batch = change_embeddings(example_embeddings(), Tensor.double)
+    batch = change_embeddings(draw_embeddings(), Tensor.double)
     parts = (InfoNCE(temperature=0.1, weight=2.0), CoSENT(cross_rank=True))
     loss = Matryoshka(loss=parts, dims=(8, 3), weights=(1.0, 0.5))
     expected = sum(
@@ -79,7 +79,7 @@ def test_layers_are_cut_and_the_guide_is_not() -> None:
     seen: list[tuple[int, int]] = []
     loss = Matryoshka(loss=(Sizes(),), dims=(8, 2))
     assert loss.layers == (0.5,)
-    loss(with_layers(loss, example_embeddings()))
+    loss(with_layers(loss, draw_embeddings()))
     assert seen == [(8, 8), (2, 8)]
 
 
@@ -89,6 +89,6 @@ def test_a_size_beyond_the_embedding_is_an_error_that_names_both() -> None:
     assert loss.check(8) == [said]
     assert not loss.check(768)
     with pytest.raises(DataError, match=f"matryoshka: {said}"):
-        loss(example_embeddings())
+        loss(draw_embeddings())
     outer = Matryoshka(loss=(Matryoshka(loss=(CoSENT(),), dims=(6,)),), dims=(8, 4))
     assert outer.check(8) == ["dims asks for the first 6 numbers of embeddings that have 4"]

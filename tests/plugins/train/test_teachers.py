@@ -18,7 +18,7 @@ from emberge import (
     ModelRef,
     PerDataset,
     TokenisedText,
-    unit_vectors,
+    scale_to_unit,
 )
 from emberge.encoding import TextEmbedder
 from emberge.training import FitJob, FitOptions, Session, open_session
@@ -131,7 +131,7 @@ def test_a_batchs_similarities_by_hand() -> None:
     loss = SimilarityDistillation(guide=_guide(), temperature=0.5)
 
     def chances(vectors: Tensor) -> Tensor:
-        unit = unit_vectors(vectors)
+        unit = scale_to_unit(vectors)
         return torch.softmax(unit[2] @ unit[:2].T / 0.5, 0)
 
     assert batch.guide is not None
@@ -164,7 +164,7 @@ def test_a_prefix_learns_the_teachers_prefix() -> None:
 def test_a_guide_scores_candidates_in_place_of_the_data() -> None:
     batch, teacher = random_batch(4), random_batch(4, 5)
     cosines = torch.einsum(
-        "id,icd->ic", unit_vectors(teacher.anchor), unit_vectors(teacher.candidates)
+        "id,icd->ic", scale_to_unit(teacher.anchor), scale_to_unit(teacher.candidates)
     )
     scored = dataclasses.replace(
         batch, positive_score=cosines[:, :1], negative_score=cosines[:, 1:]

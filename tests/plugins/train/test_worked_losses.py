@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import torch
 from emberge import Embeddings, Loss, Similarity
-from emberge.testing import example_embeddings
+from emberge.testing import draw_embeddings
 from emberge_train import FLOPS, BinaryCrossEntropy, KeepSpace
 from emberge_train.losses.cosent import CoSENT
 from emberge_train.losses.infonce import InfoNCE
@@ -98,7 +98,7 @@ GROUPS = {within: angled_groups([[10], [80]], [[60], [150]], in_batch=within) fo
 WORKED: Mapping[str, tuple[Loss, Embeddings, float]] = {
     "infonce without any negative": (
         InfoNCE(),
-        example_embeddings(3, positives=1, negatives=0, in_batch=False),
+        draw_embeddings(3, positives=1, negatives=0, in_batch=False),
         0.0,
     ),
     "cosent of equal scores": (CoSENT(), scored_pairs(_double([0.1, 0.9]), [0.5, 0.5]), 0.0),
@@ -188,7 +188,7 @@ def _moved(batch: Embeddings, row: int, to: Any) -> Embeddings:
 
 
 def test_equal_texts_leave_the_denominator() -> None:
-    batch = example_embeddings(4, positives=1, negatives=1)
+    batch = draw_embeddings(4, positives=1, negatives=1)
     twins = batch.text_id.clone()
     twins[1, 1] = twins[0, 1]  # row 1's positive has the text of row 0's
     batch = dataclasses.replace(batch, text_id=twins)
@@ -200,7 +200,7 @@ def test_equal_texts_leave_the_denominator() -> None:
 
 
 def test_the_text_of_a_padded_place_does_not_matter() -> None:
-    batch = example_embeddings(4, positives=2, negatives=0)  # row 0 has one positive only
+    batch = draw_embeddings(4, positives=2, negatives=0)  # row 0 has one positive only
     twins = batch.text_id.clone()
     twins[0, 2] = twins[2, 1]  # an id that stands in a place that is filling means nothing
     loss = InfoNCE(temperature=0.5, mask_equal_text=True)
@@ -208,7 +208,7 @@ def test_the_text_of_a_padded_place_does_not_matter() -> None:
 
 
 def test_equal_labels_leave_the_denominator() -> None:
-    batch = example_embeddings(4, positives=1, negatives=1)  # labels 0 0 1 1
+    batch = draw_embeddings(4, positives=1, negatives=1)  # labels 0 0 1 1
     loss = InfoNCE(temperature=0.5, mask_equal_label=True)
     for row, leaves in ((1, True), (2, False)):
         other = _moved(batch, row, 9.0)

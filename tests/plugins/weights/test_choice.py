@@ -10,9 +10,9 @@ from emberge_weights.candidates import (
     EQUAL,
     Search,
     choose,
+    choose_simplest,
     draw_candidates,
     find_cautious,
-    simplest,
 )
 from emberge_weights.real_merges import RealMerges, pick_merges
 from emberge_weights.unit_scores import UnitScores
@@ -84,13 +84,13 @@ def test_a_merge_with_half_the_base_is_taken_by_its_real_scores_too() -> None:
     picked = pick_merges(found)
     assert picked[:2] == [EQUAL, half]
     merged = [UnitScores("set", "mean", "query", values[picked])]
-    assert RealMerges(picked, merged).final(found) == half
+    assert RealMerges(picked, merged).choose_final(found) == half
 
 
 @pytest.mark.parametrize("kind", STATISTICS)
 def test_contributions_add_up_to_the_score_and_spread_as_a_bootstrap_does(kind: Statistic) -> None:
     _, (one,) = drawn(5, kind, units=300, signal=0.3)
-    found = one.contributions()
+    found = one.compute_contributions()
     for row in (0, 1, 7):
         gold = None if one.gold is None else one.gold.tolist()
         units = Units("pair", kind, one.values[row].astype(float).tolist(), gold)
@@ -107,5 +107,8 @@ def test_of_weightings_as_good_as_the_best_the_one_nearest_to_equal_is_taken() -
     noise = rng.standard_normal(100) * 0.01
     means = np.array([0.5, 0.8, 0.799, 0.6])
     wobble = 0.1 * rng.standard_normal((4, 100))
-    assert simplest(weights, [means[:, None] + noise + wobble - wobble.mean(1, keepdims=True)]) == 2
-    assert simplest(weights, [np.tile(means[:, None], 100)]) == 1
+    assert (
+        choose_simplest(weights, [means[:, None] + noise + wobble - wobble.mean(1, keepdims=True)])
+        == 2
+    )
+    assert choose_simplest(weights, [np.tile(means[:, None], 100)]) == 1

@@ -16,7 +16,7 @@ from emberge import (
     parse_recipe,
     run_recipe,
 )
-from emberge.model_folder import model_fingerprint
+from emberge.model_folder import hash_model
 from emberge_merge import FoundWeights
 from safetensors.torch import load_file, save_file
 
@@ -81,7 +81,7 @@ def test_a_merge_uses_the_weights_that_were_found(
     results = run(place, RECIPE, plugins)
     found = FoundWeights.read(results["found"])
     assert sum(found.weights.values()) == pytest.approx(1)
-    weights = [found.weights[model_fingerprint(folder)] for folder in (bert, *berts)]
+    weights = [found.weights[hash_model(folder)] for folder in (bert, *berts)]
     norm = "embeddings.LayerNorm.weight"
     states = [load_file(f / "model.safetensors")[norm] for f in (bert, *berts, results["merged"])]
     assert_combined(states[-1], states[:-1], weights)
@@ -120,7 +120,7 @@ def test_weights_of_other_models_are_refused(place: Path, plugins: Plugins, bert
     state["embeddings.LayerNorm.weight"] += 1
     save_file(state, other / "model.safetensors", metadata={"format": "pt"})
     folders = {name: place / name for name in ("a", "b", "base")}
-    prints = {name: model_fingerprint(folder) for name, folder in folders.items()}
+    prints = {name: hash_model(folder) for name, folder in folders.items()}
     found = FoundWeights(
         weights=dict(zip(prints.values(), (0.5, 0.3, 0.2), strict=True)),
         names={content: name for name, content in prints.items()},

@@ -17,20 +17,20 @@ from emberge_weights.candidates import (
     choose,
     compare,
     draw_candidates,
-    fixed_candidates,
     from_equal,
-    held_out,
+    list_fixed_candidates,
+    measure_held_out,
     search,
 )
 from emberge_weights.members import SideVectors
 from emberge_weights.real_merges import RealMerges, pick_merges
 from emberge_weights.set_scores import (
-    first_documents,
-    quadratic,
+    expand_quadratic,
+    find_first_documents,
     score_set,
     yield_products,
 )
-from emberge_weights.unit_scores import UnitScores, mean_score, standard_error
+from emberge_weights.unit_scores import UnitScores, compute_standard_error, mean_score
 from emberge_weights.weight_sets import WeightSet
 from numpy.typing import NDArray
 
@@ -65,7 +65,7 @@ def test_products_give_the_cosines_of_mixtures(monkeypatch: pytest.MonkeyPatch) 
     documents = np.random.default_rng(0).integers(0, 9, (7, 4))
     sizes = list[int]()
     for part, products in yield_products(sides, documents):
-        found = products.cosines(quadratic(WEIGHTS)).numpy()
+        found = products.compute_cosines(expand_quadratic(WEIGHTS)).numpy()
         for row, weights in zip(found, WEIGHTS, strict=True):
             expected = np.take_along_axis(cosines_of(sides, weights)[part], documents[part], 1)
             np.testing.assert_allclose(row, expected, atol=1e-5)
@@ -112,7 +112,7 @@ def test_only_pooled_and_judged_documents_are_ranked(monkeypatch: pytest.MonkeyP
     basis = np.eye(4, dtype=np.float32)
     sides = [SideVectors(basis[[0]] + 0.5 * basis[[1]], basis), SideVectors(basis[[3]], basis)]
     one = ranked([{2: 1}], 4)
-    first = first_documents(one, sides, np.array([1.0, 0.0]))
+    first = find_first_documents(one, sides, np.array([1.0, 0.0]))
     assert first.tolist()[0] == [0, 1]
     found = score_set(one, sides, np.eye(2), np.eye(2)[:1])
     assert found.values[0] == pytest.approx(0.5)
@@ -133,15 +133,15 @@ def test_pairs_are_scored_by_their_cosines() -> None:
 
 def test_equal_values_correlate_with_nothing() -> None:
     flat = UnitScores("s", "spearman", "pair", np.full((1, 4), 0.2, np.float32), np.arange(4.0))
-    assert flat.contributions().tolist() == [pytest.approx([0] * 4)]
+    assert flat.compute_contributions().tolist() == [pytest.approx([0] * 4)]
 
 
 def test_the_error_of_a_mean_over_sets_is_that_of_their_units() -> None:
     first, second = np.array([[1.0, 2, 3, 6]]), np.array([[0.0, 1]])
     assert mean_score([first, second]).tolist() == [(3 + 0.5) / 2]
     expected = np.sqrt(3.5 / 3 + 0.25 / 1) / 2
-    assert standard_error([first, second]) == pytest.approx([expected])
-    assert standard_error([np.ones((1, 1))]).tolist() == [0]
+    assert compute_standard_error([first, second]) == pytest.approx([expected])
+    assert compute_standard_error([np.ones((1, 1))]).tolist() == [0]
     assert (HeldOut(1.75, 0.5).low, HeldOut(1.75, 0.5).high) == pytest.approx((0.77, 2.73))
     assert not HeldOut(1.96, 1.0).clear
     assert HeldOut(1.97, 1.0).clear
@@ -156,12 +156,12 @@ def test_a_rule_is_judged_on_units_that_it_has_not_seen() -> None:
         seen.append(known[0].shape[1])
         return 1
 
-    found = held_out([one, one], rule, 5)
+    found = measure_held_out([one, one], rule, 5)
     assert found.difference == pytest.approx(1)
     assert found.error == pytest.approx(0, abs=1e-12)
     assert seen == [3] * 20
     # Each unit is judged once in a halving: what the rule gains there is its gain over equal weights.
-    spread = held_out([one, one], lambda _: 2, 5)
+    spread = measure_held_out([one, one], lambda _: 2, 5)
     assert spread.difference == pytest.approx(1.5)
     assert CHOSEN_ERROR == 4 / 3
     assert spread.error == pytest.approx(4 / 3 * 1.5 / 5**0.5 / 2**0.5)
@@ -182,17 +182,17 @@ def test_fixed_candidates_are_equal_weights_members_left_out_ones_and_steps_to_t
         [half, half, 0, 0],
         *([*[(1 - 0.1 * tenth) / 3] * 3, 0.1 * tenth] for tenth in range(1, 10)),
     ]
-    np.testing.assert_allclose(fixed_candidates(3, True), expected)
-    np.testing.assert_allclose(fixed_candidates(2, False), [[half, half], [1, 0], [0, 1]])
-    shared = fixed_candidates(3, True, base_share=0.4)
+    np.testing.assert_allclose(list_fixed_candidates(3, True), expected)
+    np.testing.assert_allclose(list_fixed_candidates(2, False), [[half, half], [1, 0], [0, 1]])
+    shared = list_fixed_candidates(3, True, base_share=0.4)
     np.testing.assert_allclose(shared[0], [0.2, 0.2, 0.2, 0.4])
     np.testing.assert_allclose(shared[5], expected[0])
     np.testing.assert_allclose(np.delete(shared, 5, 0)[1:], expected[1:])
-    np.testing.assert_allclose(fixed_candidates(3, False)[4:], np.array(expected)[5:8, :3])
+    np.testing.assert_allclose(list_fixed_candidates(3, False)[4:], np.array(expected)[5:8, :3])
 
 
 def test_random_candidates_leave_a_member_out_or_have_a_share_of_the_base_in_turns() -> None:
-    fixed = len(fixed_candidates(3, True))
+    fixed = len(list_fixed_candidates(3, True))
     random = draw_candidates(3, True, fixed + 600, 2)[fixed:]
     assert len(random) == 600
     np.testing.assert_array_equal(draw_candidates(3, True, fixed + 600, 2)[fixed:], random)
@@ -221,7 +221,7 @@ def test_merges_are_equal_weights_the_choice_and_the_best_apart_from_these(
     assert pick_merges(found) == [EQUAL, 1, 5]
     real = RealMerges([0, 1, 5], [data.select([0, 1, 2])])
     assert real.means.tolist() == [1, 5, 7]
-    assert real.final(found) == 5
+    assert real.choose_final(found) == 5
 
 
 def test_a_search_scores_all_candidates_on_the_sets() -> None:

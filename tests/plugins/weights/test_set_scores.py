@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from emberge_weights.members import SideVectors
-from emberge_weights.set_scores import first_documents, score_set
+from emberge_weights.set_scores import find_first_documents, score_set
 from emberge_weights.weight_sets import WeightSet
 
 
@@ -19,7 +19,7 @@ def test_nearest_documents_are_found_across_blocks_of_a_search(
     wanted = WeightSet("set", "mean", texts[:3], texts)
     vectors = rng.standard_normal((20, 4)).astype(np.float32)
     queries = rng.standard_normal((3, 4)).astype(np.float32)
-    found = first_documents(wanted, [SideVectors(queries, vectors)], np.ones(1))
+    found = find_first_documents(wanted, [SideVectors(queries, vectors)], np.ones(1))
     cosines = queries @ (vectors / np.linalg.norm(vectors, axis=1, keepdims=True)).T
     np.testing.assert_array_equal(found, np.argsort(-cosines, axis=1)[:, :5])
     assert (found >= 14).any()

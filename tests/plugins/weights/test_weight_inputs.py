@@ -12,7 +12,7 @@ import yaml
 from emberge import DataError, DataRef, PerTensor, hash_evenly
 from emberge.data import sample_rows
 from emberge_data import JsonLines, RetrievalData
-from emberge_weights.members import find_prompt, member_inputs
+from emberge_weights.members import build_member_inputs, find_prompt
 from emberge_weights.weight_sets import (
     SetEntry,
     WeightSet,
@@ -123,13 +123,13 @@ def test_prompts_are_the_models_own(
 
 def test_members_without_weight_are_no_inputs_of_a_merge(bert: Path, berts: list[Path]) -> None:
     models = [model_at(folder) for folder in (bert, *berts)]
-    found = member_inputs(models, [0.25, 0.0, 0.0, 1.5])
+    found = build_member_inputs(models, [0.25, 0.0, 0.0, 1.5])
     assert [(one.name, one.folder, one.weight, one.fingerprint) for one in found] == [
         (f"{bert.name} (1)", bert, PerTensor(0.25), models[0].fingerprint),
         (f"{berts[2].name} (4)", berts[2], PerTensor(1.5), models[3].fingerprint),
     ]
     adapted = replace(models[0], adapter=bert)
-    assert member_inputs([adapted], [1.0])[0].adapter == bert
+    assert build_member_inputs([adapted], [1.0])[0].adapter == bert
 
 
 def test_rows_are_a_set_with_further_documents(tmp_path: Path) -> None:

@@ -9,12 +9,12 @@ from typing import Any
 import numpy as np
 import pytest
 from emberge import Model
-from emberge_weights.candidates import ChosenWeighting, HeldOut, Search, fixed_candidates
+from emberge_weights.candidates import ChosenWeighting, HeldOut, Search, list_fixed_candidates
 from emberge_weights.real_merges import RealMerges
 from emberge_weights.search_result import SearchResult, describe_conclusion, draw_figure
 from emberge_weights.unit_scores import UnitScores
 
-WEIGHTS = fixed_candidates(2, True)
+WEIGHTS = list_fixed_candidates(2, True)
 # What each of two models and their base scores on four units.
 IN_DATA = np.array([[0.8, 0.6, 0.7, 0.9], [0.4, 0.5, 0.2, 0.5], [0.1, 0.3, 0.2, 0.2]])
 REAL = np.array([0.01, 0.03, -0.02, 0.01])
@@ -72,7 +72,7 @@ def result_of(search: Search) -> SearchResult:
 
 
 def test_facts_have_predicted_and_real_scores() -> None:
-    facts = rounded(result_of(searched()).facts())
+    facts = rounded(result_of(searched()).to_facts())
     over_equal = facts.pop("over_equal")
     assert over_equal["difference"] == pytest.approx(0.175, abs=1e-6)
     assert over_equal["high"] - over_equal["low"] == pytest.approx(
@@ -86,13 +86,13 @@ def test_facts_have_predicted_and_real_scores() -> None:
         "members": MEMBERS,
         "merges": MERGES,
     }
-    unclear = rounded(result_of(searched(clear=False)).facts())
+    unclear = rounded(result_of(searched(clear=False)).to_facts())
     assert unclear["over_equal"] == plain(0, 0, 0)
     assert [one["weight"] for one in unclear["members"]] == [0.5, 0.5, 0.0]
 
 
 def test_the_figure_has_the_conclusion_the_merges_and_the_members() -> None:
-    figure = draw_figure(result_of(searched()).facts())
+    figure = draw_figure(result_of(searched()).to_facts())
     assert figure["caption"] == (
         "Choosing among 13 weightings gains +12.50 [+8.58, +16.42] points over equal weights on queries that "
         "were not chosen by: weights were chosen. Merged for real, they gain +17.50 [+9.01, +25.99] on all "
@@ -108,10 +108,10 @@ def test_the_figure_has_the_conclusion_the_merges_and_the_members() -> None:
 
 def test_the_conclusion_says_which_weights_stay() -> None:
     found = searched(clear=False)
-    text = describe_conclusion(result_of(found).facts())
+    text = describe_conclusion(result_of(found).to_facts())
     assert text.endswith("that is no more than chance, so the equal weights stay.")
     for low, words in ((0.02, "so the base has a half."), (0.001, "so the equal weights stay.")):
         over_base = HeldOut(0.01, low)
         choice = replace(found.choice, over_base=over_base)
-        text = describe_conclusion(result_of(replace(found, choice=choice)).facts())
+        text = describe_conclusion(result_of(replace(found, choice=choice)).to_facts())
         assert text.endswith(words)

@@ -14,7 +14,7 @@ from emberge.merging.chain import Chain, Resolver
 from emberge.merging.merge_plan import MergePlan, TensorPlan
 from emberge.merging.streaming.jobs import CopyJob, MergeJob, TensorJob, convert_piece
 from emberge.merging.streaming.scheduler import Progress, SchedulerLimits, run_jobs
-from emberge.numerics import DeltaProgram, NoRows, kernels, kernels_allowed
+from emberge.numerics import DeltaProgram, NoRows, kernels_allowed, load_kernels
 from emberge.tensor_files import FileSource, TensorReader
 from emberge.wording import join_some
 
@@ -32,7 +32,7 @@ def merge_jobs(plan: MergePlan, reader: TensorReader) -> Iterator[TensorJob]:
         from emberge.merging.row_entries import MergeStatistics
 
         statistics = MergeStatistics(plan.request)
-    compiled = kernels() if kernels_allowed() else None
+    compiled = load_kernels() if kernels_allowed() else None
     for tensor in plan.tensors:
         yield (
             replace(_build_merge_job(plan, tensor, reader, resolve, statistics), kernels=compiled)
@@ -49,14 +49,14 @@ def _build_merge_job(
     statistics: MergeStatistics | None,
 ) -> MergeJob:
     request = plan.request
-    number = request.chain_of(tensor.name)
+    number = request.find_chain(tensor.name)
     links = request.chains[number]
     present = [(m, s) for m, s in zip(request.inputs, tensor.sources, strict=True) if s is not None]
     models = [model for model, _ in present]
     base = None
     if tensor.base is not None and any(link.base_policy != "forbidden" for link in links):
         base = FileSource(request.base.name if request.base else "", tensor.base, reader)
-    shape, layer, weights = tensor.out.shape, plan.layers[tensor.name], plan.weights_of(tensor)
+    shape, layer, weights = tensor.out.shape, plan.layers[tensor.name], plan.map_weights(tensor)
     entries = None if statistics is None else statistics.of(number, tensor, layer, reader)
     block = Block(
         name=tensor.name,

@@ -12,7 +12,7 @@ import numpy as np
 
 from emberge.contracts import Block, Measures, Scope, as_row_shape
 from emberge.errors import CheckpointError
-from emberge.merging.chain import Chain, scope_key
+from emberge.merging.chain import Chain, choose_scope_key
 from emberge.numerics import (
     DTYPES,
     TOO_LARGE,
@@ -164,7 +164,7 @@ class MergeJob(TensorJob):
         )
         passes = [
             MeasuringPass(
-                f"{self.chain_id}:{one_pass.scope}:{scope_key(one_pass.scope, self.block)}",
+                f"{self.chain_id}:{one_pass.scope}:{choose_scope_key(one_pass.scope, self.block)}",
                 one_pass.join,
                 one_pass.is_exact,
                 is_sparse=reads_runs and position == 0 and one_pass.is_sample,
@@ -198,7 +198,7 @@ class MergeJob(TensorJob):
     def unit(self) -> str:
         scopes = {one_pass.scope for link in self.chain.links for one_pass in link.passes}
         widest: Scope = "model" if "model" in scopes else "tensor"
-        return f"{self.chain_id}:{widest}:{scope_key(widest, self.block)}"
+        return f"{self.chain_id}:{widest}:{choose_scope_key(widest, self.block)}"
 
     @property
     def whole(self) -> bool:
@@ -216,7 +216,7 @@ class MergeJob(TensorJob):
         else:
             numbers = 2 * models + 4
         rows, width = as_row_shape(self.spec.shape)
-        entries = self.statistics.row_bytes(rows) if self.statistics is not None else 0
+        entries = self.statistics.count_row_bytes(rows) if self.statistics is not None else 0
         return width * numbers * np.dtype(self.block.rows.dtype).itemsize + entries
 
     def needs_rows(self, rows: range, stats: Sequence[Measures]) -> bool:
@@ -370,7 +370,7 @@ class MergeJob(TensorJob):
             if is_plain and (in_file := source.locate(first_byte, length)):
                 place = place._replace(handle=in_file[0], position=in_file[1])
             places.append(place)
-            end += place.memory_bytes(size)
+            end += place.count_memory_bytes(size)
         memory = reuse_bytes("stored", end)
         for source, place in zip(sources, places, strict=True):
             if place.handle < 0:

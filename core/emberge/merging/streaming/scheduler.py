@@ -197,7 +197,7 @@ class _TensorScheduler:
         for number in range(len(unit.jobs[0].passes)):
             reducers: dict[str, _OrderedReducer] = {}
             yield list(self._plan_measuring(unit, number, stats, reducers))
-            sums = {key: reducer.result() for key, reducer in reducers.items()}
+            sums = {key: reducer.join_measures() for key, reducer in reducers.items()}
             for job in unit.jobs:
                 measures = stats[id(job)]
                 measures.append(sums[job.passes[number].key])
@@ -211,24 +211,26 @@ class _TensorScheduler:
         for job in unit.jobs:
             one_pass, measures = job.passes[number], stats[id(job)]
             reducer = reducers.setdefault(one_pass.key, _OrderedReducer(one_pass.join))
-            for index, rows in enumerate(_split_rows(job, self._granule(job, number))):
+            for index, rows in enumerate(_split_rows(job, self._choose_granule(job, number))):
                 if job.needs_rows(rows, measures):
                     position = reducer.reserve()
                     yield functools.partial(
                         self._measure_granule, job, rows, index, measures, reducer, position
                     )
 
-    def _granule(self, job: TensorJob, number: int) -> int:
+    def _choose_granule(self, job: TensorJob, number: int) -> int:
         """Return the number of elements that a pass measures at once."""
         granule, one_pass = self._limits.granule, job.passes[number]
         if one_pass.is_sparse and not self._limits.uses_gpu:
             return max(granule, job.spec.elements)
-        return max(granule, _block_size(job, self._limits)) if one_pass.are_exact else granule
+        return (
+            max(granule, _choose_block_size(job, self._limits)) if one_pass.are_exact else granule
+        )
 
     def _plan_producing(self, unit: MeasuredJobs, stats: Stats) -> Iterator[Task]:
         """Yield a task for each block to produce of the unit's tensors."""
         for job in unit.jobs_to_produce:
-            pieces = list(_split_rows(job, _block_size(job, self._limits)))
+            pieces = list(_split_rows(job, _choose_block_size(job, self._limits)))
             left = _TaskCountdown(len(pieces))
             for rows in pieces:
                 yield functools.partial(self._produce_block, job, rows, stats[id(job)], left)
@@ -247,7 +249,7 @@ class _TensorScheduler:
         # Measures ahead of a slow thread's would pile up in memory. The next place of a reducer was begun
         # before all that wait for it, so some thread always continues.
         self._wait_while(lambda: place > reducer.next + 4 * self._limits.workers)
-        with self._streams.current_device() as device:
+        with self._streams.using_device() as device:
             measures = job.measure(rows, index, stats, device)
             if device != "cpu":
                 measures = _move_to_cpu(measures)
@@ -259,7 +261,7 @@ class _TensorScheduler:
     def _produce_block(
         self, job: TensorJob, rows: range, stats: Sequence[Measures], left: _TaskCountdown
     ) -> None:
-        with self._streams.current_device() as device:
+        with self._streams.using_device() as device:
             piece = job.produce(rows, stats, device)
             _require_fit(job, rows, piece)
         self._put(job, rows.start * job.grid[1], piece)
@@ -344,7 +346,7 @@ class _OrderedReducer:
             finally:
                 self._joining.release()
 
-    def result(self) -> Measures:
+    def join_measures(self) -> Measures:
         """Return all measures joined, after all were added."""
         with self._joining:
             while len(self._ready) >= _MEASURES_PER_JOIN:
@@ -383,7 +385,7 @@ def _require_fit(job: TensorJob, rows: range, piece: Tensor | np.ndarray) -> Non
         raise CheckpointError(f"{spec.name}: {job.unusable}")
 
 
-def _block_size(job: TensorJob, limits: SchedulerLimits) -> int:
+def _choose_block_size(job: TensorJob, limits: SchedulerLimits) -> int:
     """Return the number of elements to produce at once.
 
     All threads and the pieces that wait to be written take at most the memory of the limits.
@@ -435,7 +437,7 @@ class DeviceStreams:
         self._own = threading.local()
 
     @contextmanager
-    def current_device(self) -> Iterator[str]:
+    def using_device(self) -> Iterator[str]:
         """Yield the calling thread's device, on whose stream the `with` block runs; wait for its work."""
         own = self._own
         if not hasattr(own, "device"):

@@ -102,7 +102,7 @@ def stream(
             left,
             lambda job, start, piece: files.write(job.spec.name, start, piece),
             limits=limits,
-            finished=lambda job: files.after_writes(
+            finished=lambda job: files.run_after_writes(
                 lambda: journal.mark(job.spec.name, files.sync, job.remarks)
             ),
             progress=progress,
@@ -254,7 +254,7 @@ def build_checkpoint(
     file.
 
     The template gives configs, tokenizer, modules and licences. `files` changes some of them or adds others,
-    by path in the folder (`template.in_trunk("config.json")`); the transformer's config also gets the
+    by path in the folder (`template.locate_in_trunk("config.json")`); the transformer's config also gets the
     weights' dtype. `tokenizer` is a folder whose tokenizer replaces the template's, and `complete` changes
     the finished folder's other files as the last action. `provenance` is written into the headers, as in a
     merge: in a step `{"emberge": workspace.provenance}`.
@@ -274,7 +274,7 @@ def build_checkpoint(
     limit = parse_size(max_shard_size)
     names = Counter(spec.name for spec in specs)
     problems = [f"{name}: {count} jobs make it" for name, count in names.items() if count > 1]
-    own_config = template.in_trunk("config.json") in (files or {})
+    own_config = template.locate_in_trunk("config.json") in (files or {})
     problems += describe_template_problems(template, config=not own_config)
     problems += map(
         str, find_disk_space_problems(sum(spec.nbytes for spec in specs), out.parent, side)
@@ -365,7 +365,7 @@ def _write_files(
     files: Mapping[str, Content],
 ) -> None:
     """Write all files but the weights: those of the template, and the changed and added ones."""
-    config_name = template.in_trunk("config.json")
+    config_name = template.locate_in_trunk("config.json")
     config = files.get(config_name)
     config = config if isinstance(config, Mapping) else None
     copy_template(

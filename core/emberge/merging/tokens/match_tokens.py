@@ -15,7 +15,7 @@ from pathlib import Path
 from emberge.errors import EmbergeError, Problem
 from emberge.merging.request import VocabularyPolicy
 from emberge.merging.tokens.token_plan import NO_ROW, NewToken, TokenModel, TokenPlan
-from emberge.merging.tokens.tokenizer import Tokenizer, assign_token_ids, quoted
+from emberge.merging.tokens.tokenizer import Tokenizer, assign_token_ids, quote_token
 from emberge.model_folder import Checkpoint
 from emberge.tensor_names import Names
 from emberge.wording import join_some
@@ -68,7 +68,7 @@ class _TokenAligner:
         """Return a plan that only reports problems."""
         return TokenPlan(self.output_tokenizer, problems=tuple(map(Problem, problems)))
 
-    def tokenizer_of(self, name: str) -> Tokenizer:
+    def find_tokenizer(self, name: str) -> Tokenizer:
         """Return the tokenizer of a model that has one."""
         tokenizer = next(m.tokenizer for m in self.models if m.name == name)
         assert tokenizer is not None
@@ -101,7 +101,7 @@ class _TokenAligner:
     def _warn_of_lacking(self) -> tuple[str, ...]:
         if not self.missing_tokens:
             return ()
-        token_list = join_some(quoted(token) for token in self.missing_tokens)
+        token_list = join_some(quote_token(token) for token in self.missing_tokens)
         return (f"no model has a row for the tokens {token_list}; nothing is done about them",)
 
     def _summarise_rows(self, rows: int, maps: Mapping[str, array[int]]) -> str:
@@ -188,7 +188,7 @@ class ByIds(_TokenAligner):
 
     def _add_token(self, token_id: int, name: str) -> str | None:
         """Add the token of an id that the result's tokenizer lacks, and return it; None if that fails."""
-        owner = self.tokenizer_of(name)
+        owner = self.find_tokenizer(name)
         token = owner.texts[token_id]
         if token in self.output_tokenizer.tokens:
             self._note_twin(token, self.output_tokenizer.tokens[token], token_id)
@@ -207,7 +207,7 @@ class ByIds(_TokenAligner):
         other = next((name, token) for name, token in sides if token != first[1])
         return (
             f"'{first[0]}' and '{other[0]}' have different tokenizers: id {token_id} is "
-            f"{quoted(first[1])} in one and {quoted(other[1])} in the other"
+            f"{quote_token(first[1])} in one and {quote_token(other[1])} in the other"
         )
 
     def _refuse_twins(self, token_by_id: Mapping[int, str]) -> None:
@@ -218,7 +218,7 @@ class ByIds(_TokenAligner):
                 self._note_twin(token, places[token], token_id)
 
     def _note_twin(self, token: str, first: int, second: int) -> None:
-        clash = f"the models have different tokenizers: {quoted(token)} is id {first} in one"
+        clash = f"the models have different tokenizers: {quote_token(token)} is id {first} in one"
         self.clashes.append(f"{clash} and {second} in the other")
 
     def _count_rows(self, token_by_id: Mapping[int, str]) -> int:

@@ -68,7 +68,7 @@ class Tokenizer:
         folder = checkpoint.tokenizer_folder
         files = TokenizerFiles(folder)
         whole = files.read_json() if files.json_path.is_file() else {}
-        tokens = _list_tokens(whole) if whole else vocabulary(folder)
+        tokens = _list_tokens(whole) if whole else read_vocabulary(folder)
         if tokens is None:
             return None
         added = {str(entry["content"]): entry for entry in whole.get("added_tokens") or ()}
@@ -98,12 +98,12 @@ def assign_token_ids(tokens: Mapping[str, int], added: Iterable[str]) -> dict[st
     return ids
 
 
-def quoted(token: str | None) -> str:
+def quote_token(token: str | None) -> str:
     """Return a token quoted as in JSON; `nothing` for None."""
     return "nothing" if token is None else json.dumps(token, ensure_ascii=False)
 
 
-def vocabulary(folder: Path) -> dict[str, int] | None:
+def read_vocabulary(folder: Path) -> dict[str, int] | None:
     """Return the ids of all tokens, including added tokens; None if no file of the folder has them.
 
     Raises:

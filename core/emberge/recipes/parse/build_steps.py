@@ -82,11 +82,11 @@ class _RecipeReader:
             if key not in _KEYS and not key.startswith("x-"):
                 hint = suggest(key, _KEYS)
                 hint = hint or f"; it has {', '.join(_KEYS)} and x-… of your own"
-                self.refuse(f"a recipe has no '{key}'{hint}", root.line(key))
+                self.refuse(f"a recipe has no '{key}'{hint}", root.locate(key))
         seed = self._read_seed(root.entries.get("seed"))
         written = root.entries.get("steps")
         if not isinstance(written, Fields) or not written.entries:
-            self.refuse("a recipe needs `steps: {id: {kind: options}}`", root.line("steps"))
+            self.refuse("a recipe needs `steps: {id: {kind: options}}`", root.locate("steps"))
             return Recipe(seed, ())
         groups = self._read_groups(written)
         self._refuse_unused(groups)
@@ -108,7 +108,7 @@ class _RecipeReader:
         name_by_folded: dict[str, str] = {}
         groups: list[_Group] = []
         for name, node in written.entries.items():
-            where = written.line(name)
+            where = written.locate(name)
             if not re.fullmatch(NAME, name):
                 self.refuse(f"a step's id is letters, digits, _ and -, not '{name}'", where)
             equal_name = name_by_folded.setdefault(name.casefold(), name)
@@ -142,7 +142,7 @@ class _RecipeReader:
             used |= substitution.used
         # A misspelt variable is not also reported as unused.
         unused = variables - used if len(self.problems) == before else set()
-        return _Group(name, where, kind, node.line(kind), options, variables, unused)
+        return _Group(name, where, kind, node.locate(kind), options, variables, unused)
 
     def _refuse_unused(self, groups: list[_Group]) -> None:
         """Note a problem for each variable that no option uses and that selects no other step's instance."""
@@ -167,7 +167,9 @@ class _RecipeReader:
             for other in (kind for kind in kinds if kind not in known_kinds):
                 hint = suggest(other, ["foreach"])
                 hint = hint or f"; is it an option of '{known_kinds[0]}'? Indent it"
-                self.refuse(f"step '{name}' has '{other}' beside its kind{hint}", node.line(other))
+                self.refuse(
+                    f"step '{name}' has '{other}' beside its kind{hint}", node.locate(other)
+                )
 
     def _sort_groups(self, groups: Sequence[_Group]) -> list[_Group]:
         """Return the groups, each after those that it needs, otherwise in the order of the file.

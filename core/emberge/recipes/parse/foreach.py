@@ -58,7 +58,7 @@ def _multiply_lists(node: Fields, problems: list[Problem]) -> list[dict[str, Nod
             columns.append(values.items)
         else:
             message = f"foreach: '{name}' needs a list of values, not {describe_node(values)}"
-        problems += [Problem(message, node.line(name))] if message else []
+        problems += [Problem(message, node.locate(name))] if message else []
     count = math.prod(map(len, columns))
     if count > _MOST_ROWS:
         message = f"foreach: {count:,} combinations are more than {_MOST_ROWS:,}; leave values out"
@@ -141,10 +141,10 @@ class Substitution:
         entries: dict[str, Node] = {}
         lines: dict[str, str] = {}
         for key, value in node.entries.items():
-            name = self._fill_text(key, node.line(key)) if "$" in key else key
+            name = self._fill_text(key, node.locate(key)) if "$" in key else key
             if name in entries:
-                self.problems.append(Problem(f"'{name}' comes twice", node.line(key)))
-            entries[name], lines[name] = self(value), node.line(key)
+                self.problems.append(Problem(f"'{name}' comes twice", node.locate(key)))
+            entries[name], lines[name] = self(value), node.locate(key)
         return Fields(entries, node.where, lines)
 
     def _fill_scalar(self, node: Scalar, text: str) -> Node:

@@ -173,7 +173,7 @@ def to_yaml_data(value: Any, place: str) -> Any:
     if isinstance(value, numbers.Real):
         return float(value)
     if isinstance(value, os.PathLike):
-        return path_text(value)
+        return format_path(value)
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         value = {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}
     if isinstance(value, Mapping):
@@ -185,7 +185,7 @@ def to_yaml_data(value: Any, place: str) -> Any:
     raise RecipeError(Problem(message, place))
 
 
-def path_text(path: os.PathLike[str]) -> str:
+def format_path(path: os.PathLike[str]) -> str:
     """Return a path as a recipe names it: `./models/one`, as `models/one` would be an id of the hub."""
     text = os.fspath(path)
     is_clear = os.path.isabs(text) or text.startswith(".")

@@ -188,7 +188,7 @@ class RecipeRun:
         artifact = find_result(self.out_folder, step.id, fingerprint)
         if artifact is None:
             return False
-        require_sound_result(self.out_folder.result(step.id, fingerprint), self.hashes)
+        require_sound_result(self.out_folder.locate_result(step.id, fingerprint), self.hashes)
         link = self.out_folder.link(step.id)
         event = StepSkipped(self.out_folder.path, step.id, link, artifact)
         self.finish(step, fingerprint, event)
@@ -202,7 +202,7 @@ class RecipeRun:
         """Link `OUT/<id>` to a step's published result, and make the result available to later steps."""
         self.out_folder.finish(step.id, fingerprint)
         self.log.record(event)
-        folder = self.out_folder.result(step.id, fingerprint)
+        folder = self.out_folder.locate_result(step.id, fingerprint)
         result = Result(folder, event.artifact, fingerprint, step.step.adapts())
         self.context.targets.add(step.id, result)
         self.finished[step.id] = event.artifact

@@ -132,7 +132,7 @@ class RunLog:
     @_write_event.register
     def _(self, event: StepStarted) -> None:
         self._fingerprints[event.step] = event.fingerprint
-        work = self._out_folder.work_of(event.step, event.fingerprint).name
+        work = self._out_folder.locate_work(event.step, event.fingerprint).name
         self._set_state(event.step, "running", work=work, started=time.time())
         self._write(f"{event.step}: started ({event.kind})")
 

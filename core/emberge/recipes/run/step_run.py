@@ -88,7 +88,7 @@ def run_step(
     """
     began = time.monotonic()
     out_folder = context.out_folder
-    work = out_folder.work_of(step.id, fingerprint)
+    work = out_folder.locate_work(step.id, fingerprint)
     with explain_disk_full(out_folder):
         make_folder(work)
         # No other process may work on the step, even one on a machine that was assumed lost.
@@ -101,7 +101,7 @@ def run_step(
 
 def find_result(out_folder: OutFolder, step: str, fingerprint: str) -> Artifact | None:
     """Return the artifact of the step's result with this fingerprint; None if there is no result."""
-    folder = out_folder.result(step, fingerprint)
+    folder = out_folder.locate_result(step, fingerprint)
     record = read_record(folder / ARTIFACT)
     return read_artifact(folder) if record.get("fingerprint") == fingerprint else None
 
@@ -214,7 +214,7 @@ class StepRun:
 
     @property
     def work(self) -> Path:
-        return self.context.out_folder.work_of(self.step.id, self.fingerprint)
+        return self.context.out_folder.locate_work(self.step.id, self.fingerprint)
 
     @property
     def folder(self) -> Path:
@@ -235,7 +235,7 @@ class StepRun:
 
     @property
     def readers(self) -> Sequence[Reader]:
-        return self.plugins.every("reader")
+        return self.plugins.build_every("reader")
 
     @property
     def plugins(self) -> Plugins:
@@ -266,9 +266,9 @@ class StepRun:
         return self.context.targets.models(reference)
 
     def whole_model(self, model: Model) -> AbstractContextManager[Path]:
-        from emberge.merging import whole_model  # a plain merge does not need this import
+        from emberge.merging import open_whole_model  # a plain merge does not need this import
 
-        return whole_model(model, self.work, self.machine)
+        return open_whole_model(model, self.work, self.machine)
 
     def data(self, reference: DataRef | FileRef) -> Path:
         return self.context.targets.data(reference)
@@ -334,7 +334,7 @@ def list_plugins_behind(component: Any, plugins: Plugins) -> dict[str, str]:
     A bare file has no version; in place of it comes the SHA-256 of its content.
     """
     versions_by_plugin = {}
-    for added in plugins.components_behind(component):
+    for added in plugins.map_revisions(component):
         version = f"sha256:{added.source.content}" if added.source.content else added.source.version
         versions_by_plugin[added.plugin] = f"{added.source.distribution} {version}".strip()
     return dict(sorted(versions_by_plugin.items()))

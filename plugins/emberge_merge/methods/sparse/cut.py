@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from emberge.numerics import kept_array
+from emberge.numerics import make_array
 
 from emberge_merge.methods.sparse.limits import Limit
 from emberge_merge.methods.sparse.near_limits import Bracket, BracketCount
@@ -104,14 +104,14 @@ class Cut:
         """The number of low bits that one bin unites."""
         return max(0, (self.high - self.low).bit_length() - _BINS.bit_length() + 1)
 
-    def bracket(self, model: int) -> Bracket:
+    def find_bracket(self, model: int) -> Bracket:
         """Return the bracket in which the magnitudes of a model, given by its number, are counted."""
         return Bracket(model, self.low, self.high, self.frequent)
 
     def tally(self, bracket_count: BracketCount, start: int, size: int, width: int) -> Tally:
         """Return the tally of a block of `size` values in rows of `width`, from flat index `start` on."""
         rows = np.arange(start, start + size, width)
-        ties = bracket_count.ties.astype(Run.counted_as(width))
+        ties = bracket_count.ties.astype(Run.choose_count_dtype(width))
         # Zeros are among what stays unless their number decides how much that is.
         nonzero = size if self.is_exact else bracket_count.nonzero
         run = Run(bracket_count.values, bracket_count.rows, ties, rows)
@@ -141,7 +141,7 @@ class Cut:
         if tally.runs is None:
             return self._set_range(self.low, self.high)
         limit, quota = self._find_limit(tally.runs, self.keep_count - tally.above)
-        by_row = np.concatenate([run.by_row(limit, self.frequent) for run in tally.runs])
+        by_row = np.concatenate([run.count_by_row(limit, self.frequent) for run in tally.runs])
         cumulative_ties = by_row.cumsum()
         at = int(np.searchsorted(cumulative_ties, quota))
         narrowed = dataclasses.replace(self, low=limit, high=limit)
@@ -186,7 +186,7 @@ class Cut:
     def limit(self) -> Limit:
         """The limit for a block's values, once the cut is final."""
         if self.keep_count in (0, self.total):
-            return Limit.all() if self.keep_count else Limit.nothing()
+            return Limit.of_all() if self.keep_count else Limit.of_nothing()
         if self.row is None:
             raise AssertionError("the limit was not final in as many passes as it can take")
         return (
@@ -209,7 +209,7 @@ class Run:
     rows: np.ndarray
 
     @staticmethod
-    def counted_as(width: int) -> np.dtype[Any]:
+    def choose_count_dtype(width: int) -> np.dtype[Any]:
         """Return the smallest type that counts up to all values of a row."""
         return np.min_scalar_type(width)
 
@@ -218,7 +218,7 @@ class Run:
         """The bytes of all arrays."""
         return sum(one.nbytes for one in (self.values, self.homes, self.ties, self.rows))
 
-    def by_row(self, limit: int, frequent: Sequence[int]) -> np.ndarray:
+    def count_by_row(self, limit: int, frequent: Sequence[int]) -> np.ndarray:
         """Return how many values equal a limit in each row."""
         if limit in frequent:
             ties: np.ndarray = self.ties[frequent.index(limit)]
@@ -270,9 +270,9 @@ def _rank_deviation(values: np.ndarray, rank: int, pattern: int) -> float:
     return math.sqrt(variance)
 
 
-def off_heap(values: np.ndarray) -> np.ndarray:
+def copy_off_heap(values: np.ndarray) -> np.ndarray:
     """Return a copy of the array in memory outside the heap."""
-    copy = kept_array(values.shape, values.dtype)
+    copy = make_array(values.shape, values.dtype)
     copy[...] = values
     return copy
 
@@ -297,8 +297,8 @@ def _join_runs(runs: Sequence[Run]) -> Iterator[Run]:
     row_starts = np.cumsum([0, *(len(run.rows) for run in runs)]).astype(np.int32)
     homes = [run.homes + shift for run, shift in zip(runs, row_starts, strict=False)]
     yield Run(
-        off_heap(np.concatenate([run.values for run in runs])),
-        off_heap(np.concatenate(homes)),
-        off_heap(np.concatenate([run.ties for run in runs], axis=1)),
-        off_heap(np.concatenate([run.rows for run in runs])),
+        copy_off_heap(np.concatenate([run.values for run in runs])),
+        copy_off_heap(np.concatenate(homes)),
+        copy_off_heap(np.concatenate([run.ties for run in runs], axis=1)),
+        copy_off_heap(np.concatenate([run.rows for run in runs])),
     )

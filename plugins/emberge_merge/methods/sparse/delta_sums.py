@@ -61,10 +61,10 @@ def _sum_in_lanes(delta: Tensor, squares: bool) -> float:
     """Return one model's sum: on a CPU in fixed lanes, elsewhere in the device's order."""
     import numpy as np
     import torch
-    from emberge.numerics import LANES, add_lanes, pooled_like
+    from emberge.numerics import LANES, add_lanes, take_tensor_like
 
     flat = delta.reshape(-1)
-    magnitudes = (torch.square if squares else torch.abs)(flat, out=pooled_like(flat))
+    magnitudes = (torch.square if squares else torch.abs)(flat, out=take_tensor_like(flat))
     if magnitudes.device.type != "cpu":
         return float(magnitudes.sum(dtype=torch.float64))
     values: np.ndarray = magnitudes.numpy()

@@ -59,13 +59,13 @@ class DropAtRandom:
     kernel = "drop"
 
     def apply(self, deltas: Tensor, start: int) -> Tensor:
-        from emberge.numerics import uniform
+        from emberge.numerics import draw_uniform
 
         density = deltas.new_tensor(self.densities).view(-1, *[1] * (deltas.dim() - 1))
         # A mask of ones and zeros multiplies several times faster than one of truths.
-        return uniform(deltas, start, self.keys).lt_(density).mul_(deltas)
+        return draw_uniform(deltas, start, self.keys).lt_(density).mul_(deltas)
 
-    def kernel_arguments(self) -> list[tuple[float, Words]]:
+    def list_kernel_arguments(self) -> list[tuple[float, Words]]:
         from emberge.numerics import hash_key
 
         words = [(*hash_key(key), 0) for key in self.keys]

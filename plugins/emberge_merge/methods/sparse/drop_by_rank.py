@@ -47,7 +47,7 @@ class DropByRank(MergeTransform):
 
         keys = block.random_keys("drop_by_rank")
         draw = RankedDraw(self._list_lines(block), as_row_shape(block.shape)[1], keys)
-        return {"kept": {_first_row(block): block.evaluate(draw)}}
+        return {"kept": {_find_first_row(block): block.evaluate(draw)}}
 
     def apply(self, block: Block, stats: Stats) -> Block:
         from emberge_merge.methods.sparse.ranked_draw import KeepDrawn, list_chances
@@ -62,10 +62,10 @@ class DropByRank(MergeTransform):
     def _list_lines(self, block: Block) -> list[tuple[float, float]]:
         width = as_row_shape(block.shape)[1]
         pairs = zip(block.options.density.tolist(), block.options.epsilon.tolist(), strict=True)
-        return [chances(*pair, width) for pair in pairs]
+        return [compute_chances(*pair, width) for pair in pairs]
 
 
-def _first_row(block: Block) -> int:
+def _find_first_row(block: Block) -> int:
     """Return the number of the block's first row in its tensor."""
     return block.start // max(1, as_row_shape(block.shape)[1])
 
@@ -74,7 +74,7 @@ def _select_rows(kept: Mapping[int, np.ndarray], block: Block) -> np.ndarray:
     """Return the bits of a block's rows, from those of consecutive rows by the number of the first."""
     import numpy as np
 
-    first, count = _first_row(block), block.size // max(1, as_row_shape(block.shape)[1])
+    first, count = _find_first_row(block), block.size // max(1, as_row_shape(block.shape)[1])
     parts = [
         bits[:, max(first - start, 0) : max(first + count - start, 0)]
         for start, bits in sorted(kept.items())
@@ -82,7 +82,7 @@ def _select_rows(kept: Mapping[int, np.ndarray], block: Block) -> np.ndarray:
     return np.concatenate(parts, axis=1)
 
 
-def chances(density: float, epsilon: float, width: int) -> tuple[float, float]:
+def compute_chances(density: float, epsilon: float, width: int) -> tuple[float, float]:
     """Return the probability that a row's smallest element is kept, and its increase with each further rank.
 
     Raises:

@@ -29,12 +29,12 @@ class Limit(NamedTuple):
     quota: int = 0
 
     @classmethod
-    def all(cls) -> Limit:
+    def of_all(cls) -> Limit:
         """Return the limit that all magnitudes reach."""
         return cls(0)
 
     @classmethod
-    def nothing(cls) -> Limit:
+    def of_nothing(cls) -> Limit:
         """Return the limit that no magnitude reaches, not even infinity or NaN."""
         return cls(_UNREACHED, -1)
 
@@ -62,7 +62,7 @@ class Limit(NamedTuple):
         at = max(0, min(self.row - start, values.numel()))
         if self.row < start or at == values.numel():
             return at
-        ties = np.flatnonzero(bit_patterns(values[at:]) == self.pattern)
+        ties = np.flatnonzero(view_bit_patterns(values[at:]) == self.pattern)
         return at + int(ties[self.quota - 1]) + 1
 
 
@@ -78,28 +78,28 @@ class KeepLargest:
         return "undo" if self.undo else "keep"
 
     def apply(self, deltas: Tensor, start: int) -> Tensor:
-        from emberge.numerics import pooled_like
+        from emberge.numerics import take_tensor_like
 
         flat = deltas.view(len(deltas), -1)
-        largest = pooled_like(flat[0]) if self.undo else None
+        largest = take_tensor_like(flat[0]) if self.undo else None
         for limit, values in zip(self.limits, flat, strict=True):
             limit.keep(values, values if largest is None else largest, start)
             if largest is not None:
                 values.sub_(largest)
         return deltas
 
-    def kernel_arguments(self) -> list[tuple[float, Words]]:
+    def list_kernel_arguments(self) -> list[tuple[float, Words]]:
         return [(0.0, limit.words()) for limit in self.limits]
 
 
-def bit_patterns(values: Tensor | np.ndarray) -> np.ndarray:
+def view_bit_patterns(values: Tensor | np.ndarray) -> np.ndarray:
     """Return the bit patterns of magnitudes, as integers that sort in the same order."""
     numbers = values if isinstance(values, np.ndarray) else values.cpu().numpy()
     magnitudes: np.ndarray = np.abs(numbers)
     return magnitudes.view(np.int32 if magnitudes.itemsize == 4 else np.int64)
 
 
-def _magnitude(pattern: int, dtype: torch.dtype) -> float:
+def _read_magnitude(pattern: int, dtype: torch.dtype) -> float:
     """Return the magnitude whose bit pattern is `pattern`, as a number of a dtype."""
     whole, real = (np.int32, np.float32) if dtype.itemsize == 4 else (np.int64, np.float64)
     return float(whole(pattern).view(real))
@@ -112,5 +112,5 @@ def _keep_from(values: Tensor, into: Tensor, least: int) -> None:
     else:
         import torch
 
-        just_below = _magnitude(least - 1, values.dtype)
+        just_below = _read_magnitude(least - 1, values.dtype)
         torch.ops.aten.hardshrink.out(values, just_below, out=into)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from emberge.numerics import DeltaProgram, KernelRows, hash_key, kept_array, pooled_like
+from emberge.numerics import DeltaProgram, KernelRows, hash_key, make_array, take_tensor_like
 
 if TYPE_CHECKING:
     from emberge.numerics import Words
@@ -38,7 +38,7 @@ class RankedDraw:
         return np.packbits(stays.reshape(len(stays), -1, self.width), axis=-1, bitorder="little")
 
     def by_kernels(self, rows: KernelRows) -> np.ndarray:
-        bits = kept_array((rows.models, rows.size // self.width, -(-self.width // 8)), np.uint8)
+        bits = make_array((rows.models, rows.size // self.width, -(-self.width // 8)), np.uint8)
         chances = [_list_rank_chances(line, self.width, np.float32) for line in self.lines]
         multipliers = np.array([hash_key(key) for key in self.keys], np.uint32)
         rows.run("draw_ranked", self.width, np.stack(chances), multipliers, bits)
@@ -61,7 +61,7 @@ class KeepDrawn:
         mask = np.unpackbits(self.bits, axis=-1, count=self.width, bitorder="little")
         return deltas.mul_(deltas.new_tensor(mask).reshape(deltas.shape))
 
-    def kernel_arguments(self) -> list[tuple[float, Words]]:
+    def list_kernel_arguments(self) -> list[tuple[float, Words]]:
         # Kernels read the bits by their address.
         assert self.bits.dtype == np.uint8
         assert self.bits.flags.c_contiguous
@@ -72,7 +72,7 @@ class KeepDrawn:
 
 def list_chances(deltas: Tensor, lines: Sequence[Line], width: int) -> Tensor:
     """Return each delta's keep probability, shaped like `deltas` [models, *rows]."""
-    chances = pooled_like(deltas)
+    chances = take_tensor_like(deltas)
     dtype = np.float32 if deltas.dtype.itemsize == 4 else np.float64
     for delta, into, line in zip(deltas, chances, lines, strict=True):
         values = deltas.new_tensor(_list_rank_chances(line, width, dtype))

@@ -45,11 +45,11 @@ class Ranking(MergeTransform):
         *[Pass(is_exact=True, join=_join_tallies, is_needed=_is_any_open)] * 8,
     )
 
-    def ranked(self, block: Block) -> Block:
+    def choose_ranked(self, block: Block) -> Block:
         """Return the block whose deltas are ranked by magnitude, model by model; default: the block."""
         return block
 
-    def keeps(self, block: Block, total: int, nonzero: Sequence[int]) -> Sequence[int]:
+    def count_kept(self, block: Block, total: int, nonzero: Sequence[int]) -> Sequence[int]:
         """Return how many of each ranking's `total` values to keep; `nonzero` counts the nonzero values.
 
         Nonzero values are counted only if the class sets `counts_nonzero`; otherwise `nonzero` is `total`.
@@ -58,27 +58,27 @@ class Ranking(MergeTransform):
 
     @property
     def counts_nonzero(self) -> bool:
-        """True if `keeps` needs the number of nonzero values."""
+        """True if `count_kept` needs the number of nonzero values."""
         return False
 
     @property
     def limits(self) -> int:
-        """Number of limits per ranking; `keeps` returns the first limits of all rankings, then the second."""
+        """Number of limits per ranking; `count_kept` returns all rankings' first limits, then the second."""
         return 1
 
     def measure(self, block: Block, stats: Stats) -> Measures:
         import numpy as np
 
-        from emberge_merge.methods.sparse.cut import off_heap
-        from emberge_merge.methods.sparse.limits import bit_patterns
+        from emberge_merge.methods.sparse.cut import copy_off_heap
+        from emberge_merge.methods.sparse.limits import view_bit_patterns
 
         if not stats:
-            sampled = self.ranked(block.take_runs(_sample_stride(block.shape)))
-            patterns = [bit_patterns(one) for one in sampled.rows.decode_deltas()]
-            return {"sample": [off_heap(np.stack(patterns))]}
+            sampled = self.choose_ranked(block.take_runs(_sample_stride(block.shape)))
+            patterns = [view_bit_patterns(one) for one in sampled.rows.decode_deltas()]
+            return {"sample": [copy_off_heap(np.stack(patterns))]}
         cuts = stats[-1]["cuts"]
         model_by_cut = {n: n // self.limits for n, cut in enumerate(cuts) if not cut.final}
-        return _count_block(self.ranked(block), cuts, model_by_cut)
+        return _count_block(self.choose_ranked(block), cuts, model_by_cut)
 
     def conclude(self, block: Block, stats: Stats) -> Measures:
         if len(stats) == 1:
@@ -97,7 +97,7 @@ class Ranking(MergeTransform):
         is_exact = size == total or not self.counts_nonzero
         return [
             Cut.begin(sample[number // self.limits], keep, total, is_exact=is_exact)
-            for number, keep in enumerate(self.keeps(block, total, nonzero))
+            for number, keep in enumerate(self.count_kept(block, total, nonzero))
         ]
 
     def _choose_cuts(
@@ -105,7 +105,7 @@ class Ranking(MergeTransform):
     ) -> list[Cut]:
         if not all(cut.is_exact for cut in cuts):
             nonzero = [tally.nonzero for tally in counted.values()]
-            keeps = self.keeps(block, cuts[0].total, nonzero)
+            keeps = self.count_kept(block, cuts[0].total, nonzero)
             cuts = [cut.with_count(keep) for cut, keep in zip(cuts, keeps, strict=True)]
         return [
             cut if cut.final else cut.narrow(counted[str(number)])
@@ -117,12 +117,12 @@ def _count_block(
     block: Block, cuts: Sequence[Cut], model_by_cut: Mapping[int, int]
 ) -> dict[str, Tally]:
     """Return counts for unfinished cuts; `model_by_cut` maps a cut's index to the model that it ranks."""
-    from emberge_merge.methods.sparse.limits import bit_patterns
+    from emberge_merge.methods.sparse.limits import view_bit_patterns
     from emberge_merge.methods.sparse.near_limits import CountNearLimits
 
     width = max(1, as_row_shape(block.shape)[1])
     collected = [number for number in model_by_cut if cuts[number].collect]
-    brackets = [cuts[number].bracket(model_by_cut[number]) for number in collected]
+    brackets = [cuts[number].find_bracket(model_by_cut[number]) for number in collected]
     counts = block.evaluate(CountNearLimits(brackets, width)) if brackets else []
     tallies = {
         number: cuts[number].tally(count, block.start, block.size, width)
@@ -132,7 +132,7 @@ def _count_block(
     if to_bin:
         deltas = block.rows.decode_deltas()
         for number in to_bin:
-            patterns = bit_patterns(deltas[model_by_cut[number]]).reshape(-1)
+            patterns = view_bit_patterns(deltas[model_by_cut[number]]).reshape(-1)
             tallies[number] = cuts[number].count_in_bins(patterns)
     return {str(number): tallies[number] for number in model_by_cut}
 

@@ -81,7 +81,7 @@ class ScaleDeltas:
     def apply(self, deltas: Tensor, start: int) -> Tensor:
         return deltas.mul_(deltas.new_tensor(self.factors).view(-1, *[1] * (deltas.dim() - 1)))
 
-    def kernel_arguments(self) -> list[tuple[float, Words]]:
+    def list_kernel_arguments(self) -> list[tuple[float, Words]]:
         return [(factor, (0, 0, 0)) for factor in self.factors]
 
 
@@ -98,5 +98,5 @@ class DivideDeltas:
     def apply(self, deltas: Tensor, start: int) -> Tensor:
         return deltas.div_(self.divisors.to(deltas))
 
-    def kernel_arguments(self) -> list[tuple[float, Words]]:
+    def list_kernel_arguments(self) -> list[tuple[float, Words]]:
         return [(divisor, (0, 0, 0)) for divisor in self.divisors.flatten().tolist()]

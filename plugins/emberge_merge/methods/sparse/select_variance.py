@@ -40,10 +40,10 @@ class SelectVariance(Ranking):
     needs_torch = False
     counts_nonzero = True
 
-    def ranked(self, block: Block) -> Block:
+    def choose_ranked(self, block: Block) -> Block:
         return block.record(TakeVariance(len(block.models)))
 
-    def keeps(self, block: Block, total: int, nonzero: Sequence[int]) -> Sequence[int]:
+    def count_kept(self, block: Block, total: int, nonzero: Sequence[int]) -> Sequence[int]:
         share = block.options.select_topk
         return [total if share >= 1 else int(share * count) for count in nonzero]
 
@@ -65,7 +65,7 @@ class TakeVariance:
     def apply(self, deltas: Tensor, start: int) -> Tensor:
         return _compute_variance(deltas)[None]
 
-    def kernel_arguments(self) -> list[tuple[float, Words]]:
+    def list_kernel_arguments(self) -> list[tuple[float, Words]]:
         return [(1 / self.models, (0, 0, 0))] * self.models
 
 
@@ -84,20 +84,20 @@ class KeepVaried:
         # What stays is above zero, so signs make the mask, faster than a comparison's truths.
         return deltas.mul_(variances.sign_())
 
-    def kernel_arguments(self) -> list[tuple[float, Words]]:
+    def list_kernel_arguments(self) -> list[tuple[float, Words]]:
         return [(1 / self.models, self.limit.words())] * self.models
 
 
 def _compute_variance(deltas: Tensor) -> Tensor:
     """Return the variance of [models, *rows] over the models, [*rows]."""
     import torch
-    from emberge.numerics import pooled_like
+    from emberge.numerics import take_tensor_like
 
     share = 1 / len(deltas)
-    mean = torch.mul(deltas[0], share, out=pooled_like(deltas[0]))
+    mean = torch.mul(deltas[0], share, out=take_tensor_like(deltas[0]))
     for delta in deltas[1:]:
         mean.add_(delta, alpha=share)
-    variance, distance = pooled_like(mean).zero_(), pooled_like(mean)
+    variance, distance = take_tensor_like(mean).zero_(), take_tensor_like(mean)
     for delta in deltas:
         variance.add_(torch.sub(delta, mean, out=distance).square_(), alpha=share)
     return variance

@@ -80,13 +80,13 @@ class SignElection:
 
     def by_torch(self, rows: DeltaProgram) -> Tensor:
         import torch
-        from emberge.numerics import pooled_like, weighted_sum
+        from emberge.numerics import compute_weighted_sum, take_tensor_like
 
         deltas = rows.deltas
         # A half with the elected sign: an indicator, less a half.
-        elected = weighted_sum(self.votes, deltas).ge_(0).sub_(0.5)
-        total, divisor = pooled_like(elected).zero_(), pooled_like(elected).zero_()
-        has_elected_sign = pooled_like(elected)
+        elected = compute_weighted_sum(self.votes, deltas).ge_(0).sub_(0.5)
+        total, divisor = take_tensor_like(elected).zero_(), take_tensor_like(elected).zero_()
+        has_elected_sign = take_tensor_like(elected)
         for weight, delta in zip(self.weights, deltas, strict=True):
             torch.mul(delta, elected, out=has_elected_sign)
             # Ones and zeros of the numbers' own type multiply several times faster than truths.

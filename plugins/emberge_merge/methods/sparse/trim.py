@@ -32,7 +32,7 @@ class Trim(Ranking):
     weight_role = "unused"
     needs_torch = False
 
-    def keeps(self, block: Block, total: int, nonzero: Sequence[int]) -> Sequence[int]:
+    def count_kept(self, block: Block, total: int, nonzero: Sequence[int]) -> Sequence[int]:
         return [keep_count(share, total) for share in block.options.density.tolist()]
 
     def apply(self, block: Block, stats: Stats) -> Block:
@@ -73,9 +73,9 @@ class TrimOutliers(Ranking):
 
     limits = 2
 
-    def keeps(self, block: Block, total: int, nonzero: Sequence[int]) -> Sequence[int]:
+    def count_kept(self, block: Block, total: int, nonzero: Sequence[int]) -> Sequence[int]:
         pairs = zip(block.options.density.tolist(), block.options.gamma.tolist(), strict=True)
-        return [bound for pair in pairs for bound in bounds_of(*pair, total)]
+        return [bound for pair in pairs for bound in compute_bounds(*pair, total)]
 
     def apply(self, block: Block, stats: Stats) -> Block:
         from emberge_merge.methods.sparse.limits import KeepLargest
@@ -84,7 +84,7 @@ class TrimOutliers(Ranking):
         return block.record(KeepLargest(limits[::2])).record(KeepLargest(limits[1::2], undo=True))
 
 
-def bounds_of(density: float, gamma: float, total: int) -> tuple[int, int]:
+def compute_bounds(density: float, gamma: float, total: int) -> tuple[int, int]:
     """Return (number of largest changes to rank, number of these to undo as outliers)."""
     if density >= 1:
         return total, 0

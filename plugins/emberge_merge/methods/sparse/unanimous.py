@@ -44,5 +44,5 @@ class KeepUnanimous:
         agree = deltas.sign().sum(0).abs_().sub_(len(deltas) - 1).clamp_(min=0)
         return deltas.mul_(agree)
 
-    def kernel_arguments(self) -> list[tuple[float, Words]]:
+    def list_kernel_arguments(self) -> list[tuple[float, Words]]:
         return []

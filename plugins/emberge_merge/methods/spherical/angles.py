@@ -41,7 +41,9 @@ class Span:
             np.where(turned[..., None, None], differences, products), turned, np.sqrt(squares)
         )
         # Lengths that agree with the products to the last bit, as their differences count.
-        norms = np.where(squares > NO_DIRECTION**2, span.lengths(np.eye(squares.shape[-1])), 0.0)
+        norms = np.where(
+            squares > NO_DIRECTION**2, span.compute_lengths(np.eye(squares.shape[-1])), 0.0
+        )
         return cls(span.gram, turned, norms)
 
     @property
@@ -51,7 +53,7 @@ class Span:
         inverse = np.where(has_direction, 1 / np.where(has_direction, self.norms, 1.0), 1.0)
         return np.asarray(inverse[..., None] * np.eye(inverse.shape[-1]))
 
-    def lengths(self, coefficients: np.ndarray) -> np.ndarray:
+    def compute_lengths(self, coefficients: np.ndarray) -> np.ndarray:
         """Return the lengths [..., m] of combinations [..., m, n]."""
         leading = np.where(self.turned[..., None], coefficients.sum(-1), coefficients[..., 0])
         later_factors = np.broadcast_to(
@@ -61,17 +63,17 @@ class Span:
         squares = np.einsum("...mi,...ij,...mj->...m", factors, self.gram, factors)
         return np.asarray(np.sqrt(squares.clip(min=0.0)))
 
-    def length(self, coefficients: np.ndarray) -> np.ndarray:
+    def compute_length(self, coefficients: np.ndarray) -> np.ndarray:
         """Return the lengths [..., 1] of combinations [..., n]."""
-        return self.lengths(coefficients[..., None, :])
+        return self.compute_lengths(coefficients[..., None, :])
 
-    def normalised(self, coefficients: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    def normalise(self, coefficients: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Return combinations scaled to length 1, and their lengths [..., 1]; zero vectors stay zero."""
-        length = self.length(coefficients)
+        length = self.compute_length(coefficients)
         return coefficients / np.where(length > 0, length, 1.0), length
 
 
-def slerp_coefficients(
+def compute_slerp(
     span: Span, t: float, linear_threshold: float | None = None
 ) -> tuple[np.ndarray, str]:
     """Return the factors [..., 2] of a and b for the point at share t of the great circle from a to b.
@@ -86,7 +88,7 @@ def slerp_coefficients(
     return _compute_circle_factors(span, ends, have_direction, t, linear_threshold)
 
 
-def slerp_in_turn(span: Span, weights: np.ndarray) -> tuple[np.ndarray, str]:
+def chain_slerps(span: Span, weights: np.ndarray) -> tuple[np.ndarray, str]:
     """Return coefficients [..., n] of slerps from the first vector to each next vector, and a warning or "".
 
     The step towards vector j is the share wⱼ / (w₁ + … + wⱼ), so that weights are shares of the result. No
@@ -97,7 +99,7 @@ def slerp_in_turn(span: Span, weights: np.ndarray) -> tuple[np.ndarray, str]:
     sums, warned = np.cumsum(weights), ""
     for j in range(1, count):
         t = float(weights[j] / sums[j]) if sums[j] else 0.0
-        walked, length = span.normalised(factors)
+        walked, length = span.normalise(factors)
         have_direction = (length > NO_DIRECTION) & (span.norms[..., j : j + 1] > NO_DIRECTION)
         ends = walked, span.units[..., j, :]
         shares, warning = _compute_circle_factors(span, ends, have_direction, t)
@@ -114,7 +116,10 @@ def _compute_circle_factors(
     linear_threshold: float | None = None,
 ) -> tuple[np.ndarray, str]:
     """Return two vectors' factors and a warning; `have_direction` [..., 1] is True if both have one."""
-    difference_length, sum_length = span.length(ends[0] - ends[1]), span.length(ends[0] + ends[1])
+    difference_length, sum_length = (
+        span.compute_length(ends[0] - ends[1]),
+        span.compute_length(ends[0] + ends[1]),
+    )
     theta = 2 * np.arctan2(difference_length, sum_length)
     opposite = have_direction & (sum_length <= OPPOSITE)
     is_curved = have_direction & (theta >= SAME_DIRECTION) & ~opposite
@@ -143,7 +148,7 @@ def mean_direction(
     total = directed_weights.sum(-1, keepdims=True)
     has_no_direction = np.abs(total) <= NO_DIRECTION
     directed_weights = directed_weights / np.where(has_no_direction, 1.0, total)
-    mean, length = span.normalised((directed_weights[..., None] * units).sum(-2))
+    mean, length = span.normalise((directed_weights[..., None] * units).sum(-2))
     cancelled = ~has_no_direction & (length <= ANTIPODAL)
     mean = _iterate_mean(span, mean, units, directed_weights, (steps, tolerance))
     factors = np.where(
@@ -165,11 +170,11 @@ def _iterate_mean(
         step = (
             directed_weights[..., None] * _map_to_tangents(span, mean[..., None, :], units)
         ).sum(-2)
-        size = span.length(step)
+        size = span.compute_length(step)
         moving = size > tolerance
         if not moving.any():
             break
-        stepped, _ = span.normalised(np.cos(size) * mean + _compute_sinc(size) * step)
+        stepped, _ = span.normalise(np.cos(size) * mean + _compute_sinc(size) * step)
         mean = np.where(moving, stepped, mean)
     return mean
 
@@ -177,7 +182,7 @@ def _iterate_mean(
 def _map_to_tangents(span: Span, mean: np.ndarray, units: np.ndarray) -> np.ndarray:
     """Return the logarithms of the unit vectors at the mean, [..., m, n]."""
     difference_lengths, sum_lengths = (
-        span.lengths(both)[..., None] for both in (units - mean, units + mean)
+        span.compute_lengths(both)[..., None] for both in (units - mean, units + mean)
     )
     theta = 2 * np.arctan2(difference_lengths, sum_lengths)
     # Every way leads to the opposite point, so none is taken. A mean of directions that nearly cancel has

@@ -40,7 +40,7 @@ class GramStrategy(MergeStrategy):
         """Return whether changes are combined and added to the base; by default the models are combined."""
         return False
 
-    def coefficients(self, span: Span, block: Block) -> tuple[np.ndarray, str]:
+    def compute_coefficients(self, span: Span, block: Block) -> tuple[np.ndarray, str]:
         """Return float64 coefficients [models] for the vectors of a span, and a warning or ""."""
         raise NotImplementedError
 
@@ -51,7 +51,7 @@ class GramStrategy(MergeStrategy):
         from emberge_merge.methods.spherical.angles import Span
 
         span = Span.of(stats[-1]["products"], stats[-1]["differences"])
-        coefficients, warning = self.coefficients(span, block)
+        coefficients, warning = self.compute_coefficients(span, block)
         return {"coefficients": coefficients, "warning": warning}
 
     def formula(self, block: Block, stats: Stats) -> WeightedSum:
@@ -89,7 +89,7 @@ class MultiSlerp(GramStrategy):
     def of_deltas(self, block: Block) -> bool:
         return self.space == "deltas"
 
-    def coefficients(self, span: Span, block: Block) -> tuple[np.ndarray, str]:
+    def compute_coefficients(self, span: Span, block: Block) -> tuple[np.ndarray, str]:
         from emberge_merge.methods.spherical.angles import mean_direction
 
         return mean_direction(span, block.weights, steps=_STEPS[self.mode], tolerance=1e-10)
@@ -117,7 +117,7 @@ class Karcher(GramStrategy):
 
     base_policy = "forbidden"
 
-    def coefficients(self, span: Span, block: Block) -> tuple[np.ndarray, str]:
+    def compute_coefficients(self, span: Span, block: Block) -> tuple[np.ndarray, str]:
         from emberge_merge.methods.spherical.angles import mean_direction
 
         return mean_direction(span, block.weights, steps=self.max_iter, tolerance=self.tol)

@@ -39,10 +39,10 @@ class Slerp(GramStrategy):
     base_policy = "forbidden"
     weight_role = "unused"
 
-    def coefficients(self, span: Span, block: Block) -> tuple[np.ndarray, str]:
-        from emberge_merge.methods.spherical.angles import slerp_coefficients
+    def compute_coefficients(self, span: Span, block: Block) -> tuple[np.ndarray, str]:
+        from emberge_merge.methods.spherical.angles import compute_slerp
 
-        return slerp_coefficients(span, block.options.t, self.linear_threshold)
+        return compute_slerp(span, block.options.t, self.linear_threshold)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -65,12 +65,12 @@ class Nuslerp(GramStrategy):
     def of_deltas(self, block: Block) -> bool:
         return block.has_base
 
-    def coefficients(self, span: Span, block: Block) -> tuple[np.ndarray, str]:
-        from emberge_merge.methods.spherical.angles import slerp_coefficients
+    def compute_coefficients(self, span: Span, block: Block) -> tuple[np.ndarray, str]:
+        from emberge_merge.methods.spherical.angles import compute_slerp
 
         first, second = block.weights.tolist()
         t = 0.5 if abs(first + second) < 1e-6 else second / (first + second)
-        return slerp_coefficients(span, t)
+        return compute_slerp(span, t)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -93,7 +93,7 @@ class SequentialSlerp(GramStrategy):
     arity = range(2, 1_000_000)
     base_policy = "forbidden"
 
-    def coefficients(self, span: Span, block: Block) -> tuple[np.ndarray, str]:
-        from emberge_merge.methods.spherical.angles import slerp_in_turn
+    def compute_coefficients(self, span: Span, block: Block) -> tuple[np.ndarray, str]:
+        from emberge_merge.methods.spherical.angles import chain_slerps
 
-        return slerp_in_turn(span, block.weights)
+        return chain_slerps(span, block.weights)

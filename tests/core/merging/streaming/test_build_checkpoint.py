@@ -110,8 +110,8 @@ def test_files_are_changed_and_added_and_the_config_has_the_weights_dtype(
             template=template,
             key="halves",
             files={
-                template.in_trunk("config.json"): {**template.config, "num_experts": 4},
-                template.in_trunk("modeling_of_ours.py"): "EXPERTS = 4\n",
+                template.locate_in_trunk("config.json"): {**template.config, "num_experts": 4},
+                template.locate_in_trunk("modeling_of_ours.py"): "EXPERTS = 4\n",
                 "further/notes.json": ["é"],
             },
         )

@@ -20,7 +20,7 @@ from emberge.merging import (
     plan_merge,
 )
 from emberge.merging.tokens.token_rows import TokenRows
-from emberge.model_folder import Checkpoint, model_fingerprint
+from emberge.model_folder import Checkpoint, hash_model
 from emberge.tensor_files import TensorReader, read_header
 from emberge_merge import Fisher, Linear
 from safetensors.torch import load_file, save_file
@@ -323,10 +323,10 @@ def test_rows_of_statistics_are_moved_like_those_of_the_tensor(tmp_path: Path) -
         values = {n: {"m": torch.rand(t.shape, generator=generator)} for n, t in state.items()}
         place = tmp_path / f"of-{folder.name}"
         place.mkdir()
-        models = {"m": model_fingerprint(folder)}
+        models = {"m": hash_model(folder)}
         Statistics(values, models=models, measure="fisher").write(place)
         told.append((FileRef(str(place)), values[ROWS]["m"]))
-    given = [MergeInput(f.name, f, fingerprint=model_fingerprint(f)) for f in (a, b)]
+    given = [MergeInput(f.name, f, fingerprint=hash_model(f)) for f in (a, b)]
     stage = Fisher(statistics=tuple(file for file, _ in told), normalise="none")
     merge_models(
         given, strategy=[stage], out=tmp_path / "out", tokens=VocabularyPolicy(policy="union")

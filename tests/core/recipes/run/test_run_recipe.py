@@ -268,7 +268,7 @@ def test_a_step_is_not_entered_while_another_process_works_on_it(
     run_recipe(made, tmp_path, toy())
     fingerprint = json.loads((tmp_path / "a" / "artifact.json").read_text())["fingerprint"]
     (tmp_path / "a" / "artifact.json").unlink()
-    work = OutFolder(tmp_path).work_of("a", fingerprint)
+    work = OutFolder(tmp_path).locate_work("a", fingerprint)
     work.mkdir(parents=True)
     monkeypatch.setattr(step_run, "LEAVING_SECONDS", 0.1)
     with (

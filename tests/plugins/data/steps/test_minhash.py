@@ -54,7 +54,7 @@ def all_pairs(texts: list[str], size: int, least: float) -> dict[tuple[int, int]
 def candidates(minhash: MinHash, texts: list[str]) -> set[tuple[int, int]]:
     """All pairs that share the key of a band."""
     found: set[tuple[int, int]] = set()
-    for band in minhash.keys(minhash.signatures(texts)):
+    for band in minhash.hash_bands(minhash.compute_signatures(texts)):
         members: dict[int, list[int]] = {}
         for place, key in enumerate(band.tolist()):
             found.update((other, place) for other in members.setdefault(key, []))
@@ -89,18 +89,18 @@ def test_bands_miss_few_pairs_at_the_threshold(threshold: float) -> None:
 
 def test_a_signature_does_not_depend_on_other_texts() -> None:
     texts, minhash = ["", "a", "abc", *edited_sentences(40, seed=2)], MinHash(0.8, 4)
-    alone = np.concatenate([minhash.signatures([text]) for text in texts])
-    assert np.array_equal(minhash.signatures(texts), alone)
+    alone = np.concatenate([minhash.compute_signatures([text]) for text in texts])
+    assert np.array_equal(minhash.compute_signatures(texts), alone)
 
 
 def test_the_lower_numbers_of_two_signatures_are_those_of_both_texts_together() -> None:
     minhash = MinHash(0.8, 4)
     a, b = edited_sentences(60, seed=3)[:2]
     # Joined by three characters that no text has, so that no shingle is lost or is new beside the joint.
-    joint = minhash.signatures([a, b, f"{a}\x01\x02\x03{b}"])
+    joint = minhash.compute_signatures([a, b, f"{a}\x01\x02\x03{b}"])
     lower = np.minimum(joint[0], joint[1])
     assert (lower == joint[2]).mean() > 0.8
-    assert (minhash.signatures([a], part=1) != joint[:1]).all()
+    assert (minhash.compute_signatures([a], part=1) != joint[:1]).all()
 
 
 def test_runs_end_with_their_text() -> None:
