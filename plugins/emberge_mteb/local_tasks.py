@@ -89,61 +89,67 @@ def _build_task_content(
     eval_set: EvalSet, data: EvalData, split: str, sides: Sides | None
 ) -> tuple[dict[str, Any], Any]:
     """Return (the task's class and its attributes, the dataset in the layout that class reads)."""
-    from datasets import Dataset, DatasetDict
-    from mteb.abstasks import (
-        AbsTaskClassification,
-        AbsTaskClustering,
-        AbsTaskPairClassification,
-        AbsTaskRetrieval,
-        AbsTaskSTS,
-    )
+    from mteb.abstasks import AbsTaskRetrieval
 
     match data:
         case RetrievalData():
-            return {"parent": AbsTaskRetrieval}, {
-                "default": {split: _build_retrieval_content(data, sides=sides)}
-            }
+            content = _build_retrieval_content(data, sides=sides)
         case RerankingData():
-            return {"parent": AbsTaskRetrieval}, {
-                "default": {split: _build_reranking_content(data, sides)}
-            }
+            content = _build_reranking_content(data, sides)
         case PairData():
-            texts = {"sentence1": list(data.texts1), "sentence2": list(data.texts2)}
-            if eval_set.task == "sts":
-                rows = Dataset.from_dict({**texts, "score": list(data.scores)})
-                fields = {"parent": AbsTaskSTS, "min_score": 0, "max_score": 1}
-                return fields, DatasetDict({split: rows})
-            labels = [round(score) for score in data.scores]
-            rows = Dataset.from_dict({**texts, "labels": labels})
-            return {"parent": AbsTaskPairClassification}, DatasetDict({split: rows})
+            return _build_pairs_content(data, split, is_sts=eval_set.task == "sts")
         case ClassificationData():
-            label_numbers = _number_labels([*data.train_labels, *data.test_labels])
-            halves = {
-                "train": (data.train_texts, data.train_labels),
-                split: (data.test_texts, data.test_labels),
-            }
-            rows = {
-                half: Dataset.from_dict(
-                    {"text": list(texts), "label": [label_numbers[x] for x in labels]}
-                )
-                for half, (texts, labels) in halves.items()
-            }
-            return {"parent": AbsTaskClassification}, DatasetDict(rows)
+            return _build_classification_content(data, split)
         case ClusteringData():
-            label_numbers = _number_labels(data.labels)
-            rows = Dataset.from_dict(
-                {
-                    "sentences": list(data.texts),
-                    "labels": [label_numbers[label] for label in data.labels],
-                }
-            )
-            fields = {
-                "parent": AbsTaskClustering,
-                # mteb embeds 4 % of a set by default, which is meant for far larger ones.
-                "max_fraction_of_documents_to_embed": None,
-                "max_documents_per_cluster": min(16_384, len(data.texts)),
-            }
-            return fields, DatasetDict({split: rows})
+            return _build_clustering_content(data, split)
+    return {"parent": AbsTaskRetrieval}, {"default": {split: content}}
+
+
+def _build_pairs_content(data: PairData, split: str, *, is_sts: bool) -> tuple[dict[str, Any], Any]:
+    from datasets import Dataset, DatasetDict
+    from mteb.abstasks import AbsTaskPairClassification, AbsTaskSTS
+
+    texts = {"sentence1": list(data.texts1), "sentence2": list(data.texts2)}
+    if is_sts:
+        rows = Dataset.from_dict({**texts, "score": list(data.scores)})
+        return {"parent": AbsTaskSTS, "min_score": 0, "max_score": 1}, DatasetDict({split: rows})
+    labels = [round(score) for score in data.scores]
+    rows = Dataset.from_dict({**texts, "labels": labels})
+    return {"parent": AbsTaskPairClassification}, DatasetDict({split: rows})
+
+
+def _build_classification_content(
+    data: ClassificationData, split: str
+) -> tuple[dict[str, Any], Any]:
+    from datasets import Dataset, DatasetDict
+    from mteb.abstasks import AbsTaskClassification
+
+    numbers = _number_labels([*data.train_labels, *data.test_labels])
+    halves = {
+        "train": (data.train_texts, data.train_labels),
+        split: (data.test_texts, data.test_labels),
+    }
+    rows = {
+        half: Dataset.from_dict({"text": list(texts), "label": [numbers[one] for one in labels]})
+        for half, (texts, labels) in halves.items()
+    }
+    return {"parent": AbsTaskClassification}, DatasetDict(rows)
+
+
+def _build_clustering_content(data: ClusteringData, split: str) -> tuple[dict[str, Any], Any]:
+    from datasets import Dataset, DatasetDict
+    from mteb.abstasks import AbsTaskClustering
+
+    numbers = _number_labels(data.labels)
+    labels = [numbers[label] for label in data.labels]
+    rows = Dataset.from_dict({"sentences": list(data.texts), "labels": labels})
+    fields = {
+        "parent": AbsTaskClustering,
+        # mteb embeds 4 % of a set by default, which is meant for far larger ones.
+        "max_fraction_of_documents_to_embed": None,
+        "max_documents_per_cluster": min(16_384, len(data.texts)),
+    }
+    return fields, DatasetDict({split: rows})
 
 
 def _build_retrieval_content(
