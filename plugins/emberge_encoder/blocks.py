@@ -44,7 +44,7 @@ class BlockInputs:
         for hook in self._hooks:
             hook.remove()
 
-    def state(self, layer: float, final: Tensor) -> Tensor:
+    def find_state(self, layer: float, final: Tensor) -> Tensor:
         """Return hidden state number floor(layer · (L + 1)): 0 is the embeddings, L the final state."""
         return self._states.get(self._state_index(layer), final)
 

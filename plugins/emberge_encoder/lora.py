@@ -81,7 +81,7 @@ class LoraTrunk:
         self._targets = list(targets)
         self._source = source
 
-    def folded(self) -> Any:
+    def fold_factors(self) -> Any:
         """Return a copy of the transformer whose weights have the factors' products added."""
         with _silence_peft():
             return copy.deepcopy(self._tuner).merge_and_unload()

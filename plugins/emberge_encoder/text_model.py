@@ -135,7 +135,7 @@ class TextModel:
         limit = max_length or self.layout.max_length
         if self._chat is not None:
             # sentence-transformers pools over the prompt of a message, whatever the pooling says.
-            rows = self._chat.token_ids(texts, prompt, limit)
+            rows = self._chat.tokenise(texts, prompt, limit)
             return [TokenisedText(ids or empty) for ids in rows]
         prompted_texts = [prompt + text for text in texts]
         encoded = self._tokenizer(
@@ -204,7 +204,7 @@ class TextModel:
             states = self._compute_last_states(features)
         embeddings_by_layer = {
             layer: self._pool(
-                inputs_of_blocks.state(layer, states), features, self._pooling_modules
+                inputs_of_blocks.find_state(layer, states), features, self._pooling_modules
             )
             for layer in layers
         }
@@ -266,7 +266,7 @@ class TextModel:
 
     def _select_saved_model(self) -> Any:
         """Return the transformers model whose weights are saved."""
-        return self._adapter.folded() if self._adapter else self._chain.trunk
+        return self._adapter.fold_factors() if self._adapter else self._chain.trunk
 
 
 def refuse_media(texts: Sequence[str], folder: Path) -> None:

@@ -154,7 +154,7 @@ class ChatFormat:
         form = (self._formatter.message_format, self._options, self._restores)
         return repr((self._tokenizer.chat_template, *form))
 
-    def token_ids(self, texts: Sequence[str], prompt: str, limit: int | None) -> list[list[int]]:
+    def tokenise(self, texts: Sequence[str], prompt: str, limit: int | None) -> list[list[int]]:
         """Return the token ids of each text's conversation, cut to `limit`.
 
         Raises:

@@ -84,7 +84,7 @@ class HeadTask:
         """Number of the head's outputs."""
         return max(1, len(self.data.classes))
 
-    def head(self, width: int) -> nn.Module:
+    def build_head(self, width: int) -> nn.Module:
         """Return a new head for hidden states of this width, initialised from torch's generator."""
         return build_head(width, self.outputs, of_tokens=self.of_tokens)
 
@@ -98,11 +98,12 @@ class HeadTask:
         real = mask.to(states.dtype)[..., None]
         return (states * real).sum(1) / real.sum(1)
 
-    def inputs(self, rows: Rows, *, training: bool) -> list[TaskInput]:
+    def read_inputs(self, rows: Rows, *, training: bool) -> list[TaskInput]:
         """Return the model's input for each row."""
         texts = self.tokenise([r.text for r in rows], [r.second for r in rows])
         return [
-            TaskInput(row, (text,), self.target(row)) for text, row in zip(texts, rows, strict=True)
+            TaskInput(row, (text,), self.read_target(row))
+            for text, row in zip(texts, rows, strict=True)
         ]
 
     def tokenise(self, texts: Sequence[str], seconds: Sequence[str | None]) -> list[TokenisedText]:
@@ -114,15 +115,15 @@ class HeadTask:
         located = self.encoder.locate(texts, pairs or None, max_length=self.max_length)
         return [text.tokens for text in located]
 
-    def target(self, row: TaskRow) -> Any:
+    def read_target(self, row: TaskRow) -> Any:
         """Return the target of a row."""
         return row.gold
 
-    def loss(self, batch: HeadBatch) -> Tensor:
+    def compute_loss(self, batch: HeadBatch) -> Tensor:
         """Return the mean loss of a batch."""
         raise NotImplementedError
 
-    def predictions(self, batch: HeadBatch) -> list[Any]:
+    def predict(self, batch: HeadBatch) -> list[Any]:
         """Return a prediction for each row, as plain values."""
         raise NotImplementedError
 
@@ -130,32 +131,32 @@ class HeadTask:
 class Classification(HeadTask):
     """Kind of task with one of several classes for each text or pair."""
 
-    def target(self, row: TaskRow) -> int:
+    def read_target(self, row: TaskRow) -> int:
         return self.data.number_of[str(row.gold)]
 
-    def loss(self, batch: HeadBatch) -> Tensor:
+    def compute_loss(self, batch: HeadBatch) -> Tensor:
         return F.cross_entropy(batch.logits.float(), batch.targets)
 
-    def predictions(self, batch: HeadBatch) -> list[Any]:
+    def predict(self, batch: HeadBatch) -> list[Any]:
         return list(batch.logits.argmax(-1).tolist())
 
 
 class Regression(HeadTask):
     """Kind of task with a number for each text or pair; the loss is the squared error."""
 
-    def loss(self, batch: HeadBatch) -> Tensor:
+    def compute_loss(self, batch: HeadBatch) -> Tensor:
         values = batch.logits[:, 0].float()
         gold = torch.tensor([item.target for item in batch.inputs], device=values.device)
         return F.mse_loss(values, gold.float())
 
-    def predictions(self, batch: HeadBatch) -> list[Any]:
+    def predict(self, batch: HeadBatch) -> list[Any]:
         return list(batch.logits[:, 0].float().nan_to_num().tolist())
 
 
 class MultipleChoice(HeadTask):
     """Kind of task with one of several choices for each row: the one with the highest logit."""
 
-    def inputs(self, rows: Rows, *, training: bool) -> list[TaskInput]:
+    def read_inputs(self, rows: Rows, *, training: bool) -> list[TaskInput]:
         asked = [
             row.text if row.second is None else f"{row.text}\n{row.second}"
             for row in rows
@@ -164,11 +165,11 @@ class MultipleChoice(HeadTask):
         texts = iter(self.tokenise(asked, [c for row in rows for c in row.choices]))
         return [TaskInput(row, tuple(next(texts) for _ in row.choices), row.gold) for row in rows]
 
-    def loss(self, batch: HeadBatch) -> Tensor:
+    def compute_loss(self, batch: HeadBatch) -> Tensor:
         choices = zip(self._split_by_row(batch), batch.targets, strict=True)
         return torch.stack([F.cross_entropy(one, target) for one, target in choices]).mean()
 
-    def predictions(self, batch: HeadBatch) -> list[Any]:
+    def predict(self, batch: HeadBatch) -> list[Any]:
         return [int(choices.argmax()) for choices in self._split_by_row(batch)]
 
     def _split_by_row(self, batch: HeadBatch) -> Sequence[Tensor]:
@@ -181,19 +182,21 @@ class Words(HeadTask):
 
     of_tokens = True
 
-    def inputs(self, rows: Rows, *, training: bool) -> list[TaskInput]:
+    def read_inputs(self, rows: Rows, *, training: bool) -> list[TaskInput]:
         located = self.encoder.locate([row.text for row in rows], max_length=self.max_length)
         read = [
-            TaskInput(row, (text.tokens,), self.target(row), _find_first_tokens(text, row.words))
+            TaskInput(
+                row, (text.tokens,), self.read_target(row), _find_first_tokens(text, row.words)
+            )
             for text, row in zip(located, rows, strict=True)
         ]
         # A batch of texts without a labelled token would have no loss.
         return [item for item in read if max(item.places, default=-1) >= 0] if training else read
 
-    def target(self, row: TaskRow) -> tuple[int, ...]:
+    def read_target(self, row: TaskRow) -> tuple[int, ...]:
         return tuple(self.data.number_of[label] for label in row.labels)
 
-    def loss(self, batch: HeadBatch) -> Tensor:
+    def compute_loss(self, batch: HeadBatch) -> Tensor:
         gold = [
             target
             for item in batch.inputs
@@ -204,7 +207,7 @@ class Words(HeadTask):
             _select_word_logits(batch).float(), _build_int_tensor(gold, batch.logits)
         )
 
-    def predictions(self, batch: HeadBatch) -> list[Any]:
+    def predict(self, batch: HeadBatch) -> list[Any]:
         classes = iter(_select_word_logits(batch).argmax(-1).tolist())
         return [
             [next(classes) if p >= 0 else _MISSED for p in item.places] for item in batch.inputs
@@ -228,7 +231,7 @@ class Spans(HeadTask):
     def outputs(self) -> int:
         return 2
 
-    def inputs(self, rows: Rows, *, training: bool) -> list[TaskInput]:
+    def read_inputs(self, rows: Rows, *, training: bool) -> list[TaskInput]:
         located = self.encoder.locate(
             [row.text for row in rows],
             [row.second or "" for row in rows],
@@ -248,12 +251,12 @@ class Spans(HeadTask):
             for row, many in zip(rows, windows, strict=True)
         ]
 
-    def loss(self, batch: HeadBatch) -> Tensor:
+    def compute_loss(self, batch: HeadBatch) -> Tensor:
         scores, gold = _mask_padding(batch), batch.targets + batch.first[:, None]
         begin = F.cross_entropy(scores[..., 0], gold[:, 0])
         return (begin + F.cross_entropy(scores[..., 1], gold[:, 1])) / 2
 
-    def predictions(self, batch: HeadBatch) -> list[Any]:
+    def predict(self, batch: HeadBatch) -> list[Any]:
         texts = zip(_mask_padding(batch), batch.first.tolist(), strict=True)
         answers = []
         for item in batch.inputs:

@@ -71,10 +71,10 @@ class Tuning(Trainee):
             width = compute_token_states(head_task.encoder, empty)[0].shape[-1]
         with torch.random.fork_rng():
             torch.manual_seed(make_seed(seed, "head"))
-            self.head = head_task.head(width).to(self.device)
+            self.head = head_task.build_head(width).to(self.device)
         self.modules = nn.ModuleList([head_task.encoder.module, self.head])
-        self._train = head_task.inputs(head_task.data.train, training=True)
-        self._dev = head_task.inputs(head_task.data.dev, training=False)
+        self._train = head_task.read_inputs(head_task.data.train, training=True)
+        self._dev = head_task.read_inputs(head_task.data.dev, training=False)
 
     def run(self, work: Path, clock: SaveClock | None = None) -> Tuned:
         """Train, restore the state with the best development score, and return its test predictions.
@@ -104,7 +104,7 @@ class Tuning(Trainee):
             return Tuned(0.0, 0, (), {}, diverged=error.step)
         best = trained.result_step
         predictions = {
-            name: self.predict(self.head_task.inputs(rows, training=False), best)
+            name: self.predict(self.head_task.read_inputs(rows, training=False), best)
             for name, rows in self.head_task.data.test.items()
         }
         return Tuned(dict(trained.scores)[best], best, _build_curve(trained), predictions)
@@ -135,7 +135,7 @@ class Tuning(Trainee):
         entry = self.head_task.data.entry
         return {entry.name: entry.head}
 
-    def batch(self, step: int) -> PlannedBatch:
+    def plan_batch(self, step: int) -> PlannedBatch:
         rows = draw_batch_rows(len(self._train), self.setting.batch_size, step, self.seed)
         part = PlannedPart(self.head_task.data.entry.name, rows, in_batch=False)
         return PlannedBatch(step, step // self._epoch, stage=0, parts=(part,))
@@ -147,7 +147,7 @@ class Tuning(Trainee):
         seed = torch.default_generator.manual_seed if on_cpu else torch.manual_seed
         seed(make_seed(self.seed, "step", batch.step))
         read = self._read([self._train[row] for row in batch.parts[0].rows])
-        loss = self.head_task.loss(read)
+        loss = self.head_task.compute_loss(read)
         loss.backward()  # type: ignore[no-untyped-call]
         tokens = sum(len(text.ids) for item in read.inputs for text in item.texts)
         return PassResult(loss.detach(), tokens, read.mask.numel(), kept=read.mask.numel())
@@ -172,7 +172,7 @@ class Tuning(Trainee):
                 read = self._read([inputs[row] for row in rows])
                 if not math.isfinite(float(read.logits.sum(dtype=torch.float64))):
                     raise TrainingError(f"predictions after step {step} are not finite", step)
-                for row, prediction in zip(rows, self.head_task.predictions(read), strict=True):
+                for row, prediction in zip(rows, self.head_task.predict(read), strict=True):
                     predictions[row] = prediction
         return predictions
 

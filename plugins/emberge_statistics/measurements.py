@@ -101,7 +101,7 @@ def _read_batches(
             total.copy_(state.tensors[name])
     session.clock.start()
     for step in range(state.step if state is not None else 0, session.steps):
-        yield session.batch(step)
+        yield session.plan_batch(step)
         session.progress(step + 1, session.steps, "batches", note)
         if is_complete() and session.clock.is_due():
             with session.clock.saving():

@@ -21,7 +21,7 @@ from emberge.ranks import (
     Ranks,
     clip_gradients,
     gather_on_cpu,
-    gathered_weights,
+    gather_weights,
     is_split,
     split_weights,
 )
@@ -173,7 +173,7 @@ def _gradients(
     assert any(map(is_split, named.values())) == split
     norm = float(clip_gradients(list(named.values()), 0.5))
     grads = {name: gather_on_cpu(p.grad) for name, p in named.items() if p.grad is not None}
-    with gathered_weights(encoder.module):
+    with gather_weights(encoder.module):
         saved = {name: t.detach().cpu().clone() for name, t in encoder.module.state_dict().items()}
     return float(passed.loss), norm, grads, saved
 

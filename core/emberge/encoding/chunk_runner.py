@@ -184,7 +184,7 @@ class ChunkRunner:
         # Split weights are handed round in a pass: a chunk runs again on every rank or on none.
         return not self.plan.ranks.any_of([not keep])[0] if self.plan.splits_weights else keep
 
-    def total_counts(self, *, texts_on_all_ranks: bool) -> Tensor | None:
+    def sum_counts(self, *, texts_on_all_ranks: bool) -> Tensor | None:
         """Return the sum of the first pass's counts over chunks and ranks; None without a loss term.
 
         If not all ranks have texts (`texts_on_all_ranks`), a rank without a chunk gets the number of counts
@@ -203,7 +203,10 @@ class ChunkRunner:
 
     def run(self, index: int, features: Features) -> ChunkOutput:
         """Return a chunk's output."""
-        with self.seeded_autocast(index, seeded=self.plan.dropout), self._choose_attention(index):
+        with (
+            self.use_seeded_autocast(index, seeded=self.plan.dropout),
+            self._choose_attention(index),
+        ):
             return self.call(features)
 
     def _choose_attention(self, index: int) -> contextlib.AbstractContextManager[None]:
@@ -218,7 +221,7 @@ class ChunkRunner:
         return sdpa_kernel(SDPBackend.MATH)
 
     @contextlib.contextmanager
-    def seeded_autocast(self, *key: object, seeded: bool = True) -> Iterator[None]:
+    def use_seeded_autocast(self, *key: object, seeded: bool = True) -> Iterator[None]:
         """Run the `with` block under the plan's autocast and, if `seeded`, with torch seeded from `key`."""
         # Seeding before every chunk instead of keeping generator states: both passes, and a run that was
         # killed and continued, draw the same numbers.

@@ -74,7 +74,7 @@ def encode_and_backward(
         runner = ChunkRunner(chunk_features, lengths, embed, plan, seed, idle)
         values = [[v.detach() for v in out.values] for out in runner.run_first_pass()]
         encoded = _make_leaves(values, pieces, layers, chunk_features.device)
-        counts = runner.total_counts(texts_on_all_ranks=True)
+        counts = runner.sum_counts(texts_on_all_ranks=True)
         loss = objective(encoded) * weight
         loss.backward()  # type: ignore[no-untyped-call]
         encoder_loss = _send_gradients(runner, encoded, counts, weight)

@@ -87,13 +87,13 @@ def predict_and_backward(
         if encoder.has_auxiliary:
             for _ in runner.run_first_pass():
                 pass
-            counts = runner.total_counts(texts_on_all_ranks=False)
+            counts = runner.sum_counts(texts_on_all_ranks=False)
             kept_tokens = runner.kept_tokens
         for index, piece in enumerate(pieces):
             features = chunk_features[index]
             output = runner.pop_graph(index) or runner.run(index, features)
             labels = _place_labels([label for i in piece for label in rows.labels[i]], features)
-            with runner.seeded_autocast("head", index):
+            with runner.use_seeded_autocast("head", index):
                 value = loss(output.values[0], labels, encoder.logits)
             share = value * (weight * float(rows.scored[piece].sum()) / max(scored_positions, 1.0))
             if output.auxiliary is not None and counts is not None:

@@ -96,7 +96,7 @@ def place_like(like: Tensor, value: Tensor) -> Tensor:
 
 
 @contextlib.contextmanager
-def gathered_weights(module: nn.Module) -> Iterator[None]:
+def gather_weights(module: nn.Module) -> Iterator[None]:
     """Gather the module's split parameters on the CPU while the block runs, to be saved.
 
     Parameters are replaced one by one, as FSDP2 splits its own parameters again as soon as the state is read.

@@ -46,7 +46,7 @@ class Trainee:
         """Number of optimizer steps."""
         raise NotImplementedError
 
-    def batch(self, step: int) -> PlannedBatch:
+    def plan_batch(self, step: int) -> PlannedBatch:
         """Return the batch of a step, from 0; it does not depend on the parameters."""
         raise NotImplementedError
 
@@ -67,7 +67,7 @@ class Trainee:
         """Return the score of the current parameters for early stopping; larger is better."""
         raise NotImplementedError
 
-    def identity(self) -> Mapping[str, Any]:
+    def describe_identity(self) -> Mapping[str, Any]:
         """Return the facts that must be equal to continue a state, by name, as JSON values."""
         return {}
 
@@ -75,7 +75,7 @@ class Trainee:
         """Return the steps whose models are kept next to the states."""
         return ()
 
-    def whole_weights(self) -> contextlib.AbstractContextManager[None]:
+    def gather_weights(self) -> contextlib.AbstractContextManager[None]:
         """Return a context in which every rank has the weights that ranks share, to save them."""
         return contextlib.nullcontext()
 

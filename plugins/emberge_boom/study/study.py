@@ -95,7 +95,7 @@ class Study:
         """The distances at which clusters are united, lowest first."""
         return [float(height) for height in self.tree[:, 2]]
 
-    def clusters(
+    def find_clusters(
         self, *, threshold: float | None = None, count: int | None = None
     ) -> tuple[tuple[str, ...], ...]:
         """Return the clusters of a cut at a distance, or `count` clusters.
@@ -116,10 +116,10 @@ class Study:
             sorted(clusters, key=lambda names: (-sum(self.sizes[n] for n in names), names))
         )
 
-    def cuts(self) -> list[tuple[float, tuple[tuple[str, ...], ...]]]:
+    def list_cuts(self) -> list[tuple[float, tuple[tuple[str, ...], ...]]]:
         """Return (lowest threshold, clusters) for every possible number of clusters, ascending from one."""
         levels = sorted({0.0, *self.heights}, reverse=True)
-        return [(level, self.clusters(threshold=level)) for level in levels]
+        return [(level, self.find_clusters(threshold=level)) for level in levels]
 
 
 def list_cluster_lines(clusters: Sequence[Sequence[str]]) -> list[str]:
@@ -209,7 +209,7 @@ def _make_cut_rows(study: Study) -> list[list[str]]:
     """Return [lowest threshold, number of clusters, clusters] for each way to cut the tree."""
     return [
         [f"{threshold:.4g}", str(len(clusters)), "; ".join(list_cluster_lines(clusters))]
-        for threshold, clusters in study.cuts()
+        for threshold, clusters in study.list_cuts()
     ]
 
 

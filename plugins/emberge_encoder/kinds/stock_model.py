@@ -99,7 +99,7 @@ class StockModel:
     ) -> list[TokenisedText]:
         if not texts:
             return []
-        refuse_media([part for text in texts for part in _parts(text)], self.folder)
+        refuse_media([part for text in texts for part in _list_texts(text)], self.folder)
         limit = max_length or self._max_length
         lengths = {} if limit is None else {"max_length": limit}
         features = self._model.preprocess(list(texts), prompt=prompt or None, task=side, **lengths)
@@ -248,5 +248,5 @@ def _find_first(model: Any, side: str) -> Any:
     return model[0] if routes is None else routes[side][0]
 
 
-def _parts(text: str | Sequence[str]) -> Sequence[str]:
+def _list_texts(text: str | Sequence[str]) -> Sequence[str]:
     return (text,) if isinstance(text, str) else text

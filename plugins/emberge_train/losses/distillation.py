@@ -53,12 +53,12 @@ class EmbeddingDistillation(GuidedLoss):
 
     def __call__(self, embeddings: Embeddings) -> Tensor:
         teacher = require_guide_of_size(embeddings, "embedding_distillation")
-        total = self._distances(embeddings.anchor, teacher.anchor).sum()
-        candidates = self._distances(embeddings.candidates, teacher.candidates)
+        total = self._compute_distances(embeddings.anchor, teacher.anchor).sum()
+        candidates = self._compute_distances(embeddings.candidates, teacher.candidates)
         total = total + candidates.masked_fill(~embeddings.valid, 0.0).sum()
         return total / max(1, len(embeddings.anchor) + int(embeddings.valid.sum()))
 
-    def _distances(self, vectors: Tensor, teacher: Tensor) -> Tensor:
+    def _compute_distances(self, vectors: Tensor, teacher: Tensor) -> Tensor:
         if self.distance == "l2":
             return ((vectors - teacher) ** 2).sum(-1)
         return compute_squared_distances(vectors, teacher) / 2

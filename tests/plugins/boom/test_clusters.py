@@ -78,7 +78,7 @@ def test_clusters_are_numbered_by_their_data_and_then_by_name(
     sizes: dict[str, int], clusters: tuple[tuple[str, ...], ...]
 ) -> None:
     study = replace(worked(), sizes={**worked().sizes, **sizes})
-    assert study.clusters(count=3) == clusters
+    assert study.find_clusters(count=3) == clusters
 
 
 @pytest.mark.parametrize(
@@ -112,7 +112,7 @@ def test_unions_at_one_distance_leave_fewer_clusters_than_asked_for() -> None:
     alike = dict.fromkeys(names, 1.0)
     together = dict.fromkeys(itertools.combinations(names, 2), 0.9)
     study = Study(names, dict.fromkeys(names, "sts"), dict.fromkeys(names, 1), 1, alike, together)
-    assert study.clusters(count=2) == (names,)
+    assert study.find_clusters(count=2) == (names,)
 
 
 def test_datasets_that_the_study_or_the_training_does_not_know_are_refused(place: Path) -> None:
@@ -238,7 +238,7 @@ def test_each_member_is_trained_on_its_cluster_and_they_are_merged(
     finished: Mapping[str, Path],
 ) -> None:
     study: Study = read_study(finished["study"])
-    first, second = study.clusters(count=2)
+    first, second = study.find_clusters(count=2)
     for number, names in enumerate((first, second), 1):
         told = details(finished[f"members.cluster={number}"])["datasets"]
         assert {name for name, one in told.items() if one["rows"]} == set(names)

@@ -40,7 +40,7 @@ def test_clusters_are_those_of_average_linkage_by_hand(
 ) -> None:
     study = worked()
     assert study.heights == pytest.approx([0.04, 0.05, 0.423333], abs=1e-6)
-    assert set(study.clusters(threshold=threshold)) == clusters
+    assert set(study.find_clusters(threshold=threshold)) == clusters
 
 
 def test_the_printed_distance_jumps_where_helping_turns_into_harm() -> None:
@@ -76,7 +76,7 @@ def test_a_study_is_read_as_it_was_written(tmp_path: Path) -> None:
 
 
 def test_every_number_of_clusters_is_told_with_its_threshold() -> None:
-    cuts = worked().cuts()
+    cuts = worked().list_cuts()
     assert [len(clusters) for _, clusters in cuts] == [1, 2, 3, 4]
     assert [level for level, _ in cuts] == pytest.approx([0.423333, 0.05, 0.04, 0], abs=1e-6)
 

@@ -33,7 +33,7 @@ from emberge.encoding import (
     predict_and_backward,
     score_texts,
 )
-from emberge.ranks import Ranks, gathered_weights, shard_rows
+from emberge.ranks import Ranks, gather_weights, shard_rows
 from emberge.seeds import make_seed
 from emberge.training.batch_loss import Objective, compute_batch_loss
 from emberge.training.batch_plan import BatchPlan, PlannedBatch, PlannedPart, steps_to_keep
@@ -84,21 +84,21 @@ class Session(Trainee):
     def steps(self) -> int:
         return self.plan.steps
 
-    def batch(self, step: int) -> PlannedBatch:
+    def plan_batch(self, step: int) -> PlannedBatch:
         return self.plan[step]
 
     @property
     def tasks(self) -> Mapping[str, str]:
         return {info.name: info.task for info in self.plan.pool}
 
-    def identity(self) -> Mapping[str, Any]:
+    def describe_identity(self) -> Mapping[str, Any]:
         return _describe_job(self.job, self.datasets, self.plan.fingerprint)
 
     def steps_to_keep(self, options: FitOptions) -> tuple[int, ...]:
         return steps_to_keep(self.plan, options)
 
-    def whole_weights(self) -> contextlib.AbstractContextManager[None]:
-        return gathered_weights(self.encoder.module)
+    def gather_weights(self) -> contextlib.AbstractContextManager[None]:
+        return gather_weights(self.encoder.module)
 
     def save(self, folder: Path) -> None:
         self.encoder.save(folder)

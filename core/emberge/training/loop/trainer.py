@@ -70,7 +70,7 @@ class Trainer:
     def run(self, metric: Callable[..., None], folder: Path | None) -> FitResult:
         """Train to the end, from the newest state if one exists, and write the model into `folder`."""
         trainee, steps, clock = self.trainee, self.trainee.steps, self.clock
-        record, identity = self._open_log(metric), trainee.identity()
+        record, identity = self._open_log(metric), trainee.describe_identity()
         first = self._resume_from_state(identity, record)
         started, before = time.monotonic(), self.seconds
         cpu_seconds_before = time.process_time() - self.cpu_seconds
@@ -78,7 +78,7 @@ class Trainer:
         for step in range(first, steps):
             if self.history.stopped:
                 break
-            self.step(trainee.batch(step), record)
+            self.step(trainee.plan_batch(step), record)
             self.progress(step + 1, steps, "steps", record.note)
             was_scored = self._score_if_due(step + 1, record, metric)
             self.seconds = before + time.monotonic() - started
@@ -135,7 +135,7 @@ class Trainer:
             self.history.add_score(step, self.trainee.score(step), self.parameters)
         else:
             # The first rank scores a folder for all ranks.
-            with self.trainee.whole_weights():
+            with self.trainee.gather_weights():
                 self.ranks.on_first_rank(lambda: self.history.write_model(step, self.trainee.save))
             self.history.restore(self.ranks.on_first_rank(lambda: self.history.score_model(step)))
         metric("score", self.history.scores[-1][1], step)
@@ -254,7 +254,7 @@ class Trainer:
     def _keep_model(self, step: int) -> None:
         """Write the model of this step next to the states if it is to be kept; remove older models."""
         if step in self.kept.steps:
-            with self.trainee.whole_weights():
+            with self.trainee.gather_weights():
                 self.ranks.on_first_rank(lambda: self.kept.keep(step, self.trainee.save))
 
     def _write_model(self, folder: Path | None) -> tuple[Path, ...]:
@@ -273,7 +273,7 @@ class Trainer:
                 self.trainee.save(folder)
             return [path.as_posix() for path in self.kept.copy_into(folder)]
 
-        with self.trainee.whole_weights():
+        with self.trainee.gather_weights():
             kept_paths = self.ranks.on_first_rank(write)
         # The first rank serves the store, so it ends after all others have read it.
         self.ranks.any_of([False])

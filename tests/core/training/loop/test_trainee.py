@@ -52,7 +52,7 @@ class Point(Trainee):
     def tasks(self) -> Mapping[str, str]:
         return {"points": "pull"}
 
-    def batch(self, step: int) -> PlannedBatch:
+    def plan_batch(self, step: int) -> PlannedBatch:
         part = PlannedPart("points", np.array([step]), in_batch=False)
         return PlannedBatch(step, 0, 0, (part,))
 
