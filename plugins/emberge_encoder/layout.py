@@ -12,13 +12,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from emberge import CheckpointError
-from emberge.files import write_json, write_text
+from emberge.files import read_json, write_json, write_text
 from emberge.model_folder import (
     POOLING,
     Checkpoint,
     ModuleFolder,
     find_trunk_settings,
-    read_json,
     read_object,
     read_pooling_modes,
     read_settings,

@@ -14,7 +14,7 @@ from typing import Any, BinaryIO
 import xxhash
 
 from emberge.errors import CheckpointError
-from emberge.model_folder import Checkpoint, find_model_name, read_json
+from emberge.model_folder import Checkpoint, find_model_name, read_object
 from emberge.tensor_files import DerivedTensor, TensorSpec, read_provenance
 from emberge.tensor_names import Names, is_buffer
 
@@ -80,9 +80,7 @@ def read_adapter_config(folder: Path) -> AdapterConfig:
     path = folder / CONFIG_FILE
     if not path.is_file():
         raise CheckpointError(f"{folder}: is no adapter: it has no {CONFIG_FILE}")
-    config = read_json(path)
-    if not isinstance(config, dict):
-        raise CheckpointError(f"{path}: an adapter's config must be a mapping")
+    config = read_object(path)
     kind = config.get("peft_type")
     if kind != "LORA":
         raise CheckpointError(f"{path}: adapters of type {kind} are not merged; {_FOLD_REMEDY}")

@@ -15,7 +15,7 @@ from emberge.model_folder import (
     ModuleFolder,
     TokenizerFiles,
     TrunkConfig,
-    read_object,
+    read_object_if_any,
     read_settings,
     read_trunk_settings,
 )
@@ -74,8 +74,8 @@ def _find_missing(folder: Path, module: ModuleFolder) -> str | None:
     module_folder = folder / module.path
     if not module_folder.is_dir():
         return f"the folder '{module.path}' of module {module.kind} is missing"
-    config = module_folder / "config.json"
-    if module.kind in ("Pooling", "Dense") and not (config.is_file() and read_object(config)):
+    config = read_object_if_any(module_folder / "config.json")
+    if module.kind in ("Pooling", "Dense") and not config:
         return f"module {module.kind} has no {module.path}/config.json"
     return None
 

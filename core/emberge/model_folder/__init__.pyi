@@ -5,7 +5,6 @@ from .checkpoint import count_parameters as count_parameters
 from .checkpoint import describe_other_format as describe_other_format
 from .compare_models import ModelPair as ModelPair
 from .folder_files import find_model_name as find_model_name
-from .folder_files import read_json as read_json
 from .folder_files import read_object as read_object
 from .folder_files import read_object_if_any as read_object_if_any
 from .folder_files import read_text as read_text

@@ -12,7 +12,7 @@ from typing import Any
 
 from emberge.errors import Problem
 from emberge.merging.tokens.tokenizer import Tokenizer, assign_token_ids
-from emberge.model_folder import TokenizerFiles, TrunkConfig, read_json
+from emberge.model_folder import TokenizerFiles, TrunkConfig, read_object
 
 # Files of older formats that repeat parts of tokenizer.json.
 _OLDER_FILES = ("vocab.txt", "vocab.json", "merges.txt", "added_tokens.json")
@@ -93,7 +93,7 @@ class TokenModel:
 def _write_size(path: Path, rows: int) -> None:
     if not path.is_file():
         return
-    _write_json(path, TrunkConfig(read_json(path)).change({"vocab_size": rows}))
+    _write_json(path, TrunkConfig(read_object(path)).change({"vocab_size": rows}))
 
 
 def _insert_tokens(folder: Path, new: Sequence[NewToken]) -> None:
@@ -121,7 +121,7 @@ def _insert_tokens(folder: Path, new: Sequence[NewToken]) -> None:
 def _read_owner_vocabulary(token: NewToken) -> Any:
     """Return the owner's base vocabulary, without added tokens."""
     path = token.owner.folder / "tokenizer.json"
-    vocabulary = read_json(path)["model"].get("vocab") if path.is_file() else token.owner.tokens
+    vocabulary = read_object(path)["model"].get("vocab") if path.is_file() else token.owner.tokens
     return vocabulary if isinstance(vocabulary, dict) else dict(vocabulary or ())
 
 
@@ -153,7 +153,7 @@ def _append_merges(model: dict[str, Any], new: Sequence[NewToken]) -> None:
     pairs = {TokenizerFiles.split_merge(merge) for merge in merges}
     for folder in dict.fromkeys(token.owner.folder for token in new):
         path = folder / "tokenizer.json"
-        for merge in read_json(path)["model"].get("merges", ()) if path.is_file() else ():
+        for merge in read_object(path)["model"].get("merges", ()) if path.is_file() else ():
             pair = TokenizerFiles.split_merge(merge)
             if pair not in pairs and {*pair, "".join(pair)} <= model["vocab"].keys():
                 pairs.add(pair)
@@ -170,7 +170,7 @@ def _append_lines(path: Path, new: Sequence[NewToken]) -> None:
 
 def _update_config(path: Path, new: Sequence[NewToken]) -> None:
     """Update tokenizer_config.json, if it contains added tokens by id, as some releases wrote them."""
-    content: dict[str, Any] = dict(read_json(path)) if path.is_file() else {}
+    content: dict[str, Any] = dict(read_object(path)) if path.is_file() else {}
     decoder = content.get("added_tokens_decoder")
     if not isinstance(decoder, dict):
         return
