@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from emberge.plugins import KINDS, Plugins
-from emberge.recipes.describe import build_component_pages, list_component_rows, option_line
+from emberge.recipes.describe import build_component_pages, format_option, list_component_rows
 from emberge.wording import Markdown, format_table
 from emberge_report import write_code_span
 
@@ -104,7 +104,7 @@ def _options(
     options: list[dict[str, Any]], indent: str, page: Mapping[str, Any], shown: _Shown
 ) -> Iterator[str]:
     for option in options:
-        name, _, rest = option_line(option).partition(": ")
+        name, _, rest = format_option(option).partition(": ")
         form, _, default = rest.partition(" = ")
         rest = f", by default `{default}`" if default else ""
         yield f"{indent}-   `{name}`: {prose(form)}{rest}"

@@ -98,7 +98,7 @@ class StepFilled(ResultEvent):
 
 @dataclass(frozen=True, slots=True)
 class StepFinished(ResultEvent):
-    """A step's result was published after so many seconds of work."""
+    """A step's result was published after `seconds` of work."""
 
     seconds: float
 

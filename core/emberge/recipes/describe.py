@@ -216,7 +216,7 @@ def _format_options(
 ) -> Iterator[str]:
     """Yield lines on options; `listed` maps each block whose options are on the page to the option there."""
     for option in options:
-        yield from _wrap_text(option_line(option), indent, hanging=4)
+        yield from _wrap_text(format_option(option), indent, hanging=4)
         yield from _wrap_text(option["doc"], indent + 4)
         block = option.get("block", "")
         if block in listed:
@@ -226,7 +226,7 @@ def _format_options(
             yield from _format_options(option.get("options", []), indent + 4, listed)
 
 
-def option_line(option: Mapping[str, Any]) -> str:
+def format_option(option: Mapping[str, Any]) -> str:
     """Return an option in one line: name, type, default."""
     start = f"{option['name']}: {option['type']}"
     if option["required"]:
