@@ -8,8 +8,7 @@ from typing import Any
 
 import pluggy
 
-from emberge import hookspecs
-from emberge.contracts import ChainSpec
+from emberge import contracts, hookspecs
 from emberge.errors import PluginError, suggest
 
 BLOCK = "EMBERGE_BLOCK"
@@ -61,7 +60,7 @@ def refuse_unmarked(module: object, source: PluginSource) -> None:
 
 
 def require_contract(
-    source: PluginSource, kind: str, name: str, type_: Any, contracts: tuple[type, ...]
+    source: PluginSource, kind: str, name: str, type_: Any, followed: tuple[type, ...]
 ) -> None:
     """Refuse a component that does not follow its contract; of a place, only its form is checked.
 
@@ -76,11 +75,11 @@ def require_contract(
         module, _, attribute = type_.partition(":")
         if not all(map(str.isidentifier, [attribute, *module.split(".")])):
             raise PluginError(f"{label}: its place is written 'module:Name', not '{type_}'")
-    elif isinstance(type_, ChainSpec):
-        if ChainSpec not in contracts:
+    elif isinstance(type_, contracts.ChainSpec):
+        if contracts.ChainSpec not in followed:
             raise PluginError(f"{label}: only a merge strategy may be a chain")
     else:
-        _require_class(label, type_, tuple(c for c in contracts if c is not ChainSpec))
+        _require_class(label, type_, tuple(c for c in followed if c is not contracts.ChainSpec))
         parameters = getattr(type_, "__dataclass_params__", None)
         is_frozen = parameters is not None and parameters.frozen
         if kind != "reader" and (not is_frozen or "__dataclass_fields__" not in vars(type_)):

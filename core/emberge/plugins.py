@@ -24,23 +24,9 @@ from typing import Any
 
 import pluggy
 
-from emberge import hookspecs
+from emberge import contracts, hookspecs
 from emberge.architectures import add_architecture
 from emberge.component_parts import walk_parts
-from emberge.contracts import (
-    Backbone,
-    ChainSpec,
-    Evaluator,
-    Event,
-    Launcher,
-    Loss,
-    MergeStrategy,
-    MergeTransform,
-    Reader,
-    Sampler,
-    Step,
-    TokenLoss,
-)
 from emberge.errors import PluginError, suggest
 from emberge.plugin_checks import (
     BLOCK,
@@ -54,20 +40,25 @@ from emberge.plugin_verbs import Verb
 
 GROUP = "emberge"
 
-# Kind of component: (the hook that registers it, the contracts it may follow).
-KINDS: dict[str, tuple[str, tuple[type, ...]]] = {
-    "step": ("register_steps", (Step,)),
-    "sampler": ("register_samplers", (Sampler,)),
-    "loss": ("register_losses", (Loss, TokenLoss)),
-    "backbone": ("register_backbones", (Backbone,)),
-    "merge transform": ("register_merge_transforms", (MergeTransform,)),
-    "merge strategy": ("register_merge_strategies", (MergeStrategy, ChainSpec)),
-    "evaluator": ("register_evaluators", (Evaluator,)),
-    "reader": ("register_readers", (Reader,)),
-    "launcher": ("register_launchers", (Launcher,)),
+# Kind of component: (the hook that registers it, the names of the contracts it may follow).
+KINDS: dict[str, tuple[str, tuple[str, ...]]] = {
+    "step": ("register_steps", ("Step",)),
+    "sampler": ("register_samplers", ("Sampler",)),
+    "loss": ("register_losses", ("Loss", "TokenLoss")),
+    "backbone": ("register_backbones", ("Backbone",)),
+    "merge transform": ("register_merge_transforms", ("MergeTransform",)),
+    "merge strategy": ("register_merge_strategies", ("MergeStrategy", "ChainSpec")),
+    "evaluator": ("register_evaluators", ("Evaluator",)),
+    "reader": ("register_readers", ("Reader",)),
+    "launcher": ("register_launchers", ("Launcher",)),
 }
 # Words for kinds of component in messages, where they differ from the kind's own name.
 _WORDS_BY_KINDS = {("merge transform", "merge strategy"): "merge stage", ("step",): "kind of step"}
+
+
+def find_contracts(kind: str) -> tuple[type, ...]:
+    """Return the contracts that a kind of component may follow, and import them: `--help` needs none."""
+    return tuple(getattr(contracts, name) for name in KINDS[kind][1])
 
 
 @dataclass(frozen=True)
@@ -104,7 +95,7 @@ class Component:
             type_ = getattr(importlib.import_module(module), name)
         except (Exception, SystemExit) as error:
             raise PluginError(describe_failed_import(self.source, error)) from error
-        require_contract(self.source, self.kind, self.name, type_, KINDS[self.kind][1])
+        require_contract(self.source, self.kind, self.name, type_, find_contracts(self.kind))
         return type_
 
     def is_of(self, type_: Any) -> bool:
@@ -119,7 +110,7 @@ class Component:
             doc = _read_class_doc(*self.added.split(":"))
             if doc is not None:
                 return doc
-        text = self.type.doc if isinstance(self.type, ChainSpec) else self.type.__doc__
+        text = self.type.doc if isinstance(self.type, contracts.ChainSpec) else self.type.__doc__
         return inspect.cleandoc(text or "")
 
     @property
@@ -186,9 +177,10 @@ class Plugins:
             raise PluginError(describe_hook_error(source, error)) from error
         refuse_unmarked(module, source)
         added: list[Component] = []
-        for kind, (hook, contracts) in KINDS.items():
+        for kind, (hook, _) in KINDS.items():
             for component, type_ in _call_register_hook(module, source, hook).items():
-                require_contract(source, kind, component, type_, contracts)
+                followed = () if isinstance(type_, str) else find_contracts(kind)
+                require_contract(source, kind, component, type_, followed)
                 added.append(Component(kind, component, source, type_))
         self.components += added
         architectures = _call_register_hook(module, source, "register_architectures")
@@ -280,7 +272,7 @@ class Plugins:
                 continue  # a part of a component's options
         return revisions
 
-    def announce(self, event: Event) -> None:
+    def announce(self, event: contracts.Event) -> None:
         """Announce an event to every listener; drop a failing listener with a warning and go on."""
         for implementation in reversed(self.hook.hear_event.get_hookimpls()):
             if id(implementation.plugin) in self._dropped:

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from emberge import hookimpl, make_hook
-from emberge.contracts import Event, StepFilled
+
+if TYPE_CHECKING:
+    from emberge.contracts import Event
 
 register_steps = make_hook(report="emberge_report.report_step:Report")
 
@@ -11,6 +15,8 @@ register_steps = make_hook(report="emberge_report.report_step:Report")
 @hookimpl
 def hear_event(event: Event) -> None:
     """Write the card of a new model."""
+    from emberge.contracts import StepFilled
+
     if isinstance(event, StepFilled) and event.artifact.kind == "model":
         from emberge.files import write_text
         from emberge.results import OutFolder

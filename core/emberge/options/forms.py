@@ -33,7 +33,7 @@ from emberge.contracts import (
     find_limits,
 )
 from emberge.errors import PluginError
-from emberge.plugins import KINDS
+from emberge.plugins import KINDS, find_contracts
 
 
 class Form:
@@ -270,15 +270,18 @@ def add_article(word: str) -> str:
     return f"an {word}" if word[0] in "aeiou" else f"a {word}"
 
 
-CONTRACTS = (Stage, *(c for _, cs in KINDS.values() for c in cs if c not in (ChainSpec, Reader)))
+CONTRACTS = (
+    Stage,
+    *(c for kind in KINDS for c in find_contracts(kind) if c not in (ChainSpec, Reader)),
+)
 
 
 def find_kinds(contracts: tuple[type, ...]) -> tuple[str, ...]:
     """Return the kinds of component that follow one of the contracts."""
     return tuple(
         kind
-        for kind, (_, kind_contracts) in KINDS.items()
-        if any(issubclass(k, contracts) for k in kind_contracts if k is not ChainSpec)
+        for kind in KINDS
+        if any(issubclass(k, contracts) for k in find_contracts(kind) if k is not ChainSpec)
     )
 
 
