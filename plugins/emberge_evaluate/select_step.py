@@ -24,7 +24,6 @@ from emberge import (
     TaskScore,
     Workspace,
 )
-from emberge.contracts import join_trainings
 from emberge.model_folder import copy_model
 from emberge.wording import count_noun, join_some
 
@@ -263,10 +262,7 @@ def _make_artifact(
     best = chosen_models[0].artifact
     # The artifact is about all chosen models: a merge that weighs by size must not confuse their sizes.
     sizes = {model.size for model in chosen_models}
-    trainings = join_trainings(
-        (str(reference.step or name), model.artifact)
-        for name, (reference, model) in candidates.items()
-    )
+    behind = [m.list_trainings(ref.step or name) for name, (ref, m) in candidates.items()]
 
     def described(ranked: Ranked) -> dict[str, Any]:
         known = {"value": ranked.value} if math.isfinite(ranked.value) else {}
@@ -285,6 +281,6 @@ def _make_artifact(
         },
         origin="chosen",
         base=best.base if best is not None else None,
-        trainings=trainings,
+        trainings={n: one for each in behind for n, one in each.items()} if all(behind) else {},
         figures=(selection.figure(),),
     )

@@ -95,7 +95,6 @@ from .reference import Reference as Reference
 from .reference import StepRef as StepRef
 from .result import Artifact as Artifact
 from .result import Model as Model
-from .result import join_trainings as join_trainings
 from .sampler import Batch as Batch
 from .sampler import Batches as Batches
 from .sampler import BatchPart as BatchPart

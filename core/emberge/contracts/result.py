@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any, Self
@@ -103,6 +103,12 @@ class Model:
         """Number of training examples behind the model; None if unknown."""
         return self.artifact.size if self.artifact is not None else None
 
+    def list_trainings(self, step: str) -> Mapping[str, TrainingWork]:
+        """Return the trainings behind the model of `step`, by the ids of their steps; empty if unknown."""
+        if self.artifact is None or not isinstance(self.artifact.details, TrainingDetails):
+            return self.artifact.trainings if self.artifact is not None else {}
+        return {step: self.artifact.details}
+
     def as_base(self, reference: ModelRef) -> BaseFacts:
         """Return the model, which the recipe names by `reference`, as the base of another."""
         return BaseFacts(self.name, reference.text, self.fingerprint)
@@ -117,21 +123,3 @@ class Model:
             made_by=made_by,
             base=self.as_base(reference),
         )
-
-
-def join_trainings(models: Iterable[tuple[str, Artifact | None]]) -> dict[str, TrainingWork]:
-    """Return the trainings behind models, given as (step's id, artifact), by the id of the step that trained.
-
-    The result is empty if the trainings of one model are unknown. Not included are trainings that a model
-    itself started from.
-    """
-    trainings: dict[str, TrainingWork] = {}
-    for step, artifact in models:
-        details = artifact.details if artifact is not None else None
-        if isinstance(details, TrainingDetails):
-            trainings[step] = details
-        elif artifact is not None and artifact.trainings:
-            trainings |= artifact.trainings
-        else:
-            return {}
-    return trainings

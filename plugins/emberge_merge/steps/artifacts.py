@@ -15,7 +15,6 @@ from emberge.contracts import (
     MergeDetails,
     TrainingCost,
     TrainingWork,
-    join_trainings,
 )
 from emberge.wording import count_by_first_word
 
@@ -118,8 +117,8 @@ def _join_numbered(names: Iterable[str]) -> str:
 
 def find_trainings(found: Sequence[tuple[ModelEntry, Model]]) -> dict[str, TrainingWork]:
     """Return the trainings of this run behind a merge's models; empty if one is unknown."""
-    references = ((entry.model, model.artifact) for entry, model in found)
-    return join_trainings((ref.step, one) for ref, one in references if ref.step is not None)
+    trainings = [m.list_trainings(e.model.step) for e, m in found if e.model.step is not None]
+    return {n: one for each in trainings for n, one in each.items()} if all(trainings) else {}
 
 
 def compute_training_cost(trainings: Mapping[str, TrainingWork]) -> TrainingCost | None:
