@@ -44,7 +44,7 @@ def test_models_that_were_upcycled_apart_are_refused_before_work(tmp_path: Path)
     (found,) = problems(tmp_path, "other")
     # The place, the models and the remedy.
     assert "m.yaml:4" in found
-    assert "'./out/one' and './out/other' were upcycled apart" in found
+    assert "'one' and 'other' were upcycled apart" in found
     assert "downcycle" in found
 
 
