@@ -32,7 +32,7 @@ import numpy as np
 import torch
 from emberge import load_plugins
 from emberge.devices import find_machine
-from emberge.encoding import TextEmbedder
+from emberge.encoding import compute_token_states
 from torch import Tensor
 from torch.nn.functional import normalize
 
@@ -75,9 +75,12 @@ def measure_model(folder: Path, texts: Sequence[str], device: str) -> tuple[int,
     """
     backbone = load_plugins().find("text_encoder", "backbone").type()
     encoder = backbone.load(folder, device=device, dtype="float32")
-    embedder = TextEmbedder(encoder, model=folder.name)
-    chunks = embedder.yield_token_states(encoder.tokenise(texts, prompt="", max_length=None))
-    measures = [measure_states(states) for _, states in chunks if states.shape[1] > 1]
+    encoder.module.eval()
+    measures = []
+    with torch.inference_mode():
+        for text in encoder.tokenise(texts, prompt="", max_length=None):
+            states, _ = compute_token_states(encoder, [text])
+            measures += [measure_states(states)] if states.shape[1] > 1 else []
     if not measures:
         raise ValueError(f"{folder}: no text has two tokens, and one alone has no geometry")
     joined = torch.cat(measures)

@@ -71,18 +71,6 @@ def _find_best_starts(descending_lengths: NDArray[np.int64], budget: int) -> lis
     return starts[::-1]
 
 
-def cut_equal_chunks(lengths: Sequence[int], budget: int) -> list[NDArray[np.int64]]:
-    """Cut texts into chunks of at most `budget` tokens and of equal length, the longest texts first."""
-    rows_by_length: dict[int, list[int]] = {}
-    for index, length in enumerate(lengths):
-        rows_by_length.setdefault(length, []).append(index)
-    pieces = []
-    for length, rows in sorted(rows_by_length.items(), reverse=True):
-        size = max(1, budget // max(1, length))
-        pieces += [rows[start : start + size] for start in range(0, len(rows), size)]
-    return [np.asarray(piece, np.int64) for piece in pieces]
-
-
 def count_padded_tokens(lengths: NDArray[np.int64], pieces: Sequence[NDArray[np.int64]]) -> int:
     """Return the number of tokens in these chunks, padding included."""
     return sum(len(piece) * int(lengths[piece].max()) for piece in pieces if len(piece))

@@ -1,4 +1,4 @@
-"""Embeddings of texts, and states of their tokens, without gradients: for evaluation and mining."""
+"""Embeddings of texts without gradients, for evaluation and mining."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from emberge.contracts import Encoder, TokenisedText, make_content_key
-from emberge.encoding.chunks import Features, cut_chunks, cut_equal_chunks, prefetch_chunks
+from emberge.encoding.chunks import cut_chunks, prefetch_chunks
 from emberge.encoding.forward_pass import embed_features, find_device
 from emberge.errors import CheckpointError
 
@@ -111,19 +111,6 @@ class TextEmbedder:
         (empty,) = self.encoder.tokenise([""], prompt="", max_length=None)
         return [_mask_own_tokens(text.ids, empty.ids) for text in texts]
 
-    def yield_token_states(
-        self, texts: Sequence[TokenisedText]
-    ) -> Iterator[tuple[NDArray[np.int64], Tensor]]:
-        """Yield the indices of texts with equally many tokens, and their last hidden states [b, n, d].
-
-        Texts with the most tokens are first; no text is padded.
-
-        Raises:
-            CheckpointError: if the encoder has no hidden states of tokens.
-        """
-        pieces = cut_equal_chunks([len(text.ids) for text in texts], self.token_budget)
-        yield from self._run_chunks(texts, pieces, self.encoder.states)
-
     def embed_chunks(
         self, texts: Sequence[TokenisedText]
     ) -> Iterator[tuple[NDArray[np.int64], Tensor]]:
@@ -135,24 +122,7 @@ class TextEmbedder:
         Raises:
             CheckpointError: if embeddings are not finite.
         """
-
-        def compute(features: Features) -> Tensor:
-            out = embed_features(self.encoder, features).embeddings.float()
-            if not bool(torch.isfinite(out).all()):
-                raise CheckpointError(_describe_infinite(self.model))
-            return out
-
-        pieces = cut_chunks([len(text.ids) for text in texts], self.token_budget)
-        yield from self._run_chunks(texts, pieces, compute)
-
-    def _run_chunks(
-        self,
-        texts: Sequence[TokenisedText],
-        pieces: Sequence[NDArray[np.int64]],
-        compute: Callable[[Features], Tensor],
-    ) -> Iterator[tuple[NDArray[np.int64], Tensor]]:
-        """Yield each piece with `compute(features)`, in evaluation mode, and report progress."""
-        done = 0
+        pieces, done = cut_chunks([len(text.ids) for text in texts], self.token_budget), 0
         with (
             self._switch_to_evaluation(),
             prefetch_chunks(self.encoder, texts, pieces) as chunk_features,
@@ -160,7 +130,9 @@ class TextEmbedder:
             for index, piece in enumerate(pieces):
                 # The mode of inference would reach into the caller's code if it went on while this waits.
                 with torch.inference_mode(), self._packed.use_packed(self.token_budget):
-                    out = compute(chunk_features[index])
+                    out = embed_features(self.encoder, chunk_features[index]).embeddings.float()
+                if not bool(torch.isfinite(out).all()):
+                    raise CheckpointError(_describe_infinite(self.model))
                 yield piece, out
                 done += len(piece)
                 if self.progress is not None:

@@ -58,31 +58,15 @@ class Objective:
         """Return whether a loss of the dataset reads the rows of all ranks."""
         return any(loss.cross_rank for loss in self._losses[dataset])
 
-    def sum_losses(self, dataset: str, embeddings: Embeddings) -> Tensor:
-        """Return the weighted sum of a dataset's losses over all rows of a batch, a scalar."""
-        return _sum_losses(self._losses[dataset], embeddings)
-
-    def sum_gathering_losses(self, dataset: str, embeddings: Embeddings, ranks: int) -> Tensor:
-        """Return one rank's share of the losses that read the rows of all ranks.
-
-        The value is divided by the number of ranks, as every rank computes the whole of it. The gradient is
-        not divided, as each rank uses only the gradient of its own rows.
-        """
-        losses = [loss for loss in self._losses[dataset] if loss.cross_rank]
-        total = _sum_losses(losses, embeddings)
-        return _WholeGradient.apply(total, ranks)  # type: ignore[no-any-return,no-untyped-call]
-
-    def sum_local_losses(self, dataset: str, embeddings: Embeddings) -> Tensor:
-        """Return the weighted sum of the losses that read a rank's own rows, a scalar."""
-        losses = [loss for loss in self._losses[dataset] if not loss.cross_rank]
-        return _sum_losses(losses, embeddings)
-
-
-def _sum_losses(losses: Sequence[Loss], embeddings: Embeddings) -> Tensor:
-    total = embeddings.anchor.new_zeros(())
-    for loss in losses:
-        total = total + loss.weight * loss(embeddings)
-    return total
+    def sum_losses(
+        self, dataset: str, embeddings: Embeddings, *, cross_rank: bool | None = None
+    ) -> Tensor:
+        """Return the weighted sum of a dataset's losses, a scalar; or of those with this `cross_rank`."""
+        total = embeddings.anchor.new_zeros(())
+        for loss in self._losses[dataset]:
+            if cross_rank in (None, loss.cross_rank):
+                total = total + loss.weight * loss(embeddings)
+        return total
 
 
 class _WholeGradient(torch.autograd.Function):
@@ -133,12 +117,14 @@ def _compute_part_loss(
     size, (rank, ranks) = len(part.rows), (drawn.ranks.rank, drawn.ranks.size)
     if ranks == 1:
         return objective.sum_losses(part.dataset, embeddings)
-    total = objective.sum_gathering_losses(part.dataset, embeddings, ranks)
+    # Every rank computes the whole of these losses, and uses only the gradient of its own rows.
+    whole: Tensor = objective.sum_losses(part.dataset, embeddings, cross_rank=True)
+    total: Tensor = _WholeGradient.apply(whole, ranks)  # type: ignore[no-untyped-call]
     own_rows = shard_rows(size, rank, ranks)
     if own_rows.start < own_rows.stop:
         share = (own_rows.stop - own_rows.start) / size
         own_embeddings = embeddings.take(own_rows)
-        total = total + share * objective.sum_local_losses(part.dataset, own_embeddings)
+        total = total + share * objective.sum_losses(part.dataset, own_embeddings, cross_rank=False)
     return total
 
 

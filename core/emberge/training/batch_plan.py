@@ -266,15 +266,14 @@ class BatchPlan:
         """Rows of every dataset after selection."""
         return {info.name: len(rows) for info, rows in self.pool.items()}
 
+    def list_steps_to_keep(self, options: FitOptions) -> tuple[int, ...]:
+        """Return the steps whose models are kept: every `save_steps` steps, or epochs; () for none.
 
-def steps_to_keep(plan: BatchPlan, options: FitOptions) -> tuple[int, ...]:
-    """Return the steps whose models are kept: every `save_steps` steps, or the ends of epochs; () for none.
-
-    A plan shorter than `save_steps` keeps the model of its last step. Only the newest
-    `keep_last` models are kept.
-    """
-    if not options.keep_last:
-        return ()
-    every = options.save_steps
-    steps = plan.starts[1:] if every is None else range(every, plan.steps + 1, every)
-    return tuple(steps) or (plan.steps,)
+        A plan shorter than `save_steps` keeps the model of its last step. Only the newest `keep_last` models
+        are kept.
+        """
+        if not options.keep_last:
+            return ()
+        every = options.save_steps
+        steps = self.starts[1:] if every is None else range(every, self.steps + 1, every)
+        return tuple(steps) or (self.steps,)

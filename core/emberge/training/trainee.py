@@ -71,7 +71,7 @@ class Trainee:
         """Return the facts that must be equal to continue a state, by name, as JSON values."""
         return {}
 
-    def steps_to_keep(self, options: FitOptions) -> tuple[int, ...]:
+    def list_steps_to_keep(self, options: FitOptions) -> tuple[int, ...]:
         """Return the steps whose models are kept next to the states."""
         return ()
 

@@ -7,8 +7,14 @@ import numpy as np
 import pytest
 import torch
 from emberge.contracts import Encoder, TokenisedText
-from emberge.encoding import BatchEmbeddings, EncodePlan, TextEmbedder, encode_and_backward
-from emberge.encoding.chunks import count_padded_tokens, cut_chunks, cut_equal_chunks
+from emberge.encoding import (
+    BatchEmbeddings,
+    EncodePlan,
+    TextEmbedder,
+    compute_token_states,
+    encode_and_backward,
+)
+from emberge.encoding.chunks import count_padded_tokens, cut_chunks
 from emberge_encoder import TextEncoder
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -179,20 +185,14 @@ def test_prompts_and_lengths_change_embeddings(bert: Path) -> None:
 @pytest.mark.parametrize("architecture", ["bert", "qwen3", "modernbert"])
 def test_states_of_tokens_are_those_of_each_text_alone(architecture: str, tmp_path: Path) -> None:
     folder = tiny.checkpoint(tmp_path / "m", architecture)
-    embedder = TextEmbedder(_load(folder), token_budget=20)
-    tokens = embedder.encoder.tokenise(TEXTS, prompt="", max_length=None)
-    model = AutoModel.from_pretrained(folder)
-    seen, lengths = [], []
-    for places, states in embedder.yield_token_states(tokens):
-        assert states.numel() <= 20 * states.shape[2] or len(places) == 1
-        lengths.append(states.shape[1])
-        for place, found in zip(places, states, strict=True):
-            seen.append(int(place))
-            with torch.no_grad():
-                alone = model(input_ids=torch.tensor([list(tokens[place].ids)]))[0][0]
-            assert_same_pass(found, alone, folder)
-    assert sorted(seen) == list(range(len(TEXTS)))
-    assert lengths == sorted(lengths, reverse=True)
+    encoder, model = _load(folder), AutoModel.from_pretrained(folder)
+    encoder.module.eval()
+    tokens = encoder.tokenise(TEXTS, prompt="", max_length=None)
+    with torch.no_grad():
+        states, mask = compute_token_states(encoder, tokens)
+        for text, row, is_token in zip(tokens, states, mask.bool(), strict=True):
+            alone = model(input_ids=torch.tensor([list(text.ids)]))[0][0]
+            assert_same_pass(row[is_token], alone, folder)
 
 
 def test_a_texts_own_tokens_are_those_between_its_ends(bert: Path) -> None:
@@ -205,31 +205,15 @@ def test_a_texts_own_tokens_are_those_between_its_ends(bert: Path) -> None:
     ]
 
 
-def test_reading_states_leaves_the_model_and_the_callers_mode_as_they_were(shaky: Path) -> None:
+def test_embedding_chunks_leaves_the_model_and_the_callers_mode_as_they_were(shaky: Path) -> None:
     encoder = _load(shaky)
     encoder.module.train()
     embedder = TextEmbedder(encoder)
     tokens = embedder.encoder.tokenise(TEXTS, prompt="", max_length=None)
-    first, again = (
-        [states.clone() for _, states in embedder.yield_token_states(tokens)] for _ in range(2)
-    )
+    first, again = ([rows.clone() for _, rows in embedder.embed_chunks(tokens)] for _ in range(2))
     # Without dropout, which the model has and keeps.
     assert all(torch.equal(a, b) for a, b in zip(first, again, strict=True))
     assert encoder.module.training
-    for _, _ in embedder.yield_token_states(tokens):
+    for _, _ in embedder.embed_chunks(tokens):
         assert not torch.is_inference_mode_enabled()
         break
-
-
-@given(st.lists(st.integers(1, 40), max_size=40), st.integers(1, 200))
-@settings(max_examples=60, deadline=None)
-def test_equal_chunks_hold_every_text_once_within_the_budget(
-    lengths: list[int], budget: int
-) -> None:
-    pieces = cut_equal_chunks(lengths, budget)
-    assert sorted(int(i) for piece in pieces for i in piece) == list(range(len(lengths)))
-    for piece in pieces:
-        assert len({lengths[i] for i in piece}) == 1
-        assert len(piece) == 1 or len(piece) * lengths[piece[0]] <= budget
-    longest = [lengths[piece[0]] for piece in pieces]
-    assert longest == sorted(longest, reverse=True)

@@ -36,7 +36,7 @@ from emberge.encoding import (
 from emberge.ranks import Ranks, gather_weights, shard_rows
 from emberge.seeds import make_seed
 from emberge.training.batch_loss import Objective, compute_batch_loss
-from emberge.training.batch_plan import BatchPlan, PlannedBatch, PlannedPart, steps_to_keep
+from emberge.training.batch_plan import BatchPlan, PlannedBatch, PlannedPart
 from emberge.training.batch_texts import DrawnBatch, TextSampling, draw_batch
 from emberge.training.example_table import ExampleTable
 from emberge.training.fit_options import FitJob, FitOptions
@@ -94,8 +94,8 @@ class Session(Trainee):
     def describe_identity(self) -> Mapping[str, Any]:
         return _describe_job(self.job, self.datasets, self.plan.fingerprint)
 
-    def steps_to_keep(self, options: FitOptions) -> tuple[int, ...]:
-        return steps_to_keep(self.plan, options)
+    def list_steps_to_keep(self, options: FitOptions) -> tuple[int, ...]:
+        return self.plan.list_steps_to_keep(options)
 
     def gather_weights(self) -> contextlib.AbstractContextManager[None]:
         return gather_weights(self.encoder.module)

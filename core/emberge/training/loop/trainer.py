@@ -62,7 +62,7 @@ class Trainer:
         self.optimizer = build_adamw(
             self.parameters, options, trainee.decays, fused=trainee.fixes_threads
         )
-        steps_to_keep = frozenset(trainee.steps_to_keep(options))
+        steps_to_keep = frozenset(trainee.list_steps_to_keep(options))
         self.kept = KeptCheckpoints(work / "checkpoints", steps_to_keep, options.keep_last)
         self.history = ScoreHistory(early_stopping, trainee.steps, work / "scored")
         self.seconds = self.cpu_seconds = 0.0
