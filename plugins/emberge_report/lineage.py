@@ -78,11 +78,12 @@ def _find_parents(artifact: Artifact, out: Path, origin: Path | None) -> tuple[P
     weights: Mapping[str, float | None] = (
         details.weights if isinstance(details, MergeDetails) else dict.fromkeys(artifact.parents)
     )
+    named = [base.name if name == base.reference else name for name in (*weights, base.name)]
     return tuple(
         _find_base(name, base.reference, weights.get(name), out, origin)
         if name == base.name and base.reference
         else _find_parent(name, weights.get(name), out, origin)
-        for name in dict.fromkeys([*weights, *filter(None, [base.name])])
+        for name in dict.fromkeys(filter(None, named))
     )
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from emberge import Artifact
+from emberge import Artifact, Model, ModelRef
 from emberge.contracts import BaseFacts, DataOrigin, TrainingDetails, from_json
 from emberge.results import read_artifact
 from emberge_report.lineage import Ancestry, Parent, trace_ancestry
@@ -74,6 +74,13 @@ def test_a_model_that_another_run_made_goes_back_to_what_its_record_names(tmp_pa
     (made / "README.md").write_text("---\nlicense: mit\n---\n")
     licensed = find_ancestry(soup, tmp_path).roots
     assert [(one.name, one.licence) for one in licensed] == [("tuned", "mit")]
+
+
+def test_the_model_that_a_step_changed_is_one_parent(tmp_path: Path) -> None:
+    tuned = Model("tuned", tmp_path / "tuned", "0a1b")
+    changed = tuned.describe_change(ModelRef("./tuned"), "cutting layers from", {})
+    (parent,) = trace_ancestry(changed, tmp_path / "cut", tmp_path).parents
+    assert (parent.name, parent.reference) == ("tuned", "./tuned")
 
 
 def write_result(folder: Path, parent: str, datasets: dict[str, Any], reference: str = "") -> Path:
