@@ -1,10 +1,9 @@
 """Atomic files and folders: complete or absent, even after a kill or a power cut.
 
-A file or folder is written under a new side name (`.name.<random>.part`), synced, and gets its final name by
-one rename; if the data was not synced, a power cut may leave a name without content. `durable=False` omits
-the syncs if a loss costs only time: for a file inside a folder that is published as a whole, and for logs and
-caches whose readers skip incomplete content. What a killed writer left under a side name is removed by
-`clear_torn`, under the lock of the folder's only writer.
+A file or folder is written under a new side name (`.name.<random>.part`), synced, and renamed. Without the
+syncs (`durable=False`) a power cut may leave a name without content: that is for files in a folder that is
+published as a whole, and for logs and caches whose readers skip incomplete content. `clear_torn` removes what
+a killed writer left.
 """
 
 from __future__ import annotations

@@ -135,11 +135,7 @@ def require_sound(inner: Path, folder: Path) -> None:
 
 
 def resolve_file(path: Path, folder: Path) -> Path:
-    """Return the real path of a file of the model in `folder`.
-
-    Raises:
-        UnsoundFileError: if a link leads out of the model's folder.
-    """
+    """Return the real path of a file of the model in `folder`; a link out of the folder is refused."""
     return require_inside(path, *_list_allowed_roots(folder))
 
 

@@ -46,11 +46,7 @@ class TextLimit:
 
     @classmethod
     def read(cls, folder: Path) -> TextLimit:
-        """Return the limits of a model's or a transformer's folder, from configs and headers of weights.
-
-        Raises:
-            CheckpointError: if a config cannot be read.
-        """
+        """Return the limits of a model's or a transformer's folder, from configs and headers of weights."""
         return cls.of(Checkpoint(folder))
 
     @classmethod

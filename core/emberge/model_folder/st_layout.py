@@ -143,11 +143,7 @@ def read_pooling_modes(config: Mapping[str, Any]) -> tuple[str, ...]:
 
 
 def require_inside(source: Path, name: str) -> None:
-    """Require that a path named by the file `source` stays inside the model folder.
-
-    Raises:
-        CheckpointError: if it leads out of the folder.
-    """
+    """Require that a path named by the file `source` stays inside the model folder."""
     path = PurePosixPath(name)
     if path.is_absolute() or ".." in path.parts or "\\" in name:
         raise CheckpointError(
@@ -164,11 +160,7 @@ def _require_module_folder(source: Path, name: str) -> None:
 
 
 def read_entries(path: Path) -> list[dict[str, Any]]:
-    """Return the entries of a modules.json.
-
-    Raises:
-        CheckpointError: if it is not a list of modules with names, paths and types.
-    """
+    """Return the entries of a modules.json, each with a name, a path and a type."""
     listed = read_json(path)
     if not isinstance(listed, list) or not listed:
         raise CheckpointError(f"{path}: is no list of modules; get the file again")

@@ -111,11 +111,7 @@ def _find_algorithm(model: Mapping[str, Any]) -> str:
 
 
 def _read_tokenizer_file(path: Path) -> None:
-    """Read a file of a tokenizer.
-
-    Raises:
-        CheckpointError: if it is a pointer or a pipe, no JSON object, or no tokenizer.
-    """
+    """Read a file of a tokenizer, which raises a CheckpointError if the file is no sound one."""
     if path.suffix != ".json":
         open_regular(path).close()
     elif path.name != "tokenizer.json":
@@ -127,11 +123,7 @@ def _read_tokenizer_file(path: Path) -> None:
 
 @functools.lru_cache(4)
 def _load_tokenizer_json(path: Path, *_stamp: int) -> Any:
-    """Return the parsed tokenizer.json, cached as long as the file does not change.
-
-    Raises:
-        CheckpointError: if the tokenizers library refuses it.
-    """
+    """Return the parsed tokenizer.json, cached as long as the file does not change."""
     from tokenizers import Tokenizer
 
     TokenizerFiles(path.parent).read_json()

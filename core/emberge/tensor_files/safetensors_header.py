@@ -153,11 +153,7 @@ def find_header_size(path: Path | str, opening: bytes, size: int) -> int:
 
 
 def require_sound_header(url: str, opening: bytes, size: int) -> None:
-    """Require that safetensors takes a file on a server, from its bytes before the tensors.
-
-    Raises:
-        CheckpointError: if it does not.
-    """
+    """Require that safetensors takes a file on a server, from its bytes before the tensors."""
     with tempfile.NamedTemporaryFile() as file:  # of the file's length, without its bytes
         file.write(opening)
         file.truncate(size)

@@ -134,11 +134,7 @@ class ServerFile:
         return cls(url, int(size), str(version), sha256, stop)
 
     def read(self, start: int, end: int) -> bytes:
-        """Return the bytes from `start` up to `end`.
-
-        Raises:
-            CheckpointError: if the server refuses or fails.
-        """
+        """Return the bytes from `start` up to `end`."""
         if start == end:
             return b""
         return ask_server(self.url, lambda: self._read(start, end), self.stop)
@@ -186,11 +182,7 @@ class ServerFile:
             self.require_hash(hash_sha256(path))
 
     def require_unchanged(self) -> None:
-        """Require that the file on the server has not changed.
-
-        Raises:
-            CheckpointError: if it has changed or no longer exists.
-        """
+        """Require that the file on the server has not changed."""
         now = self.look_up(self.url, self.stop)
         if now is None or (now.size, now.version) != (self.size, self.version):
             raise CheckpointError(
@@ -199,11 +191,7 @@ class ServerFile:
             )
 
     def require_hash(self, digest: str) -> None:
-        """Require that the SHA-256 of the content that was read is the server's.
-
-        Raises:
-            CheckpointError: if it is another.
-        """
+        """Require that the SHA-256 of the content that was read is the server's."""
         if digest != self.sha256:
             raise CheckpointError(
                 f"{self.url}: what came has SHA-256 {digest[:12]}…, and its server gives "

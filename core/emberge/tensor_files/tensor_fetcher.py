@@ -48,11 +48,7 @@ class TensorFetcher:
         self._lock = threading.Lock()
 
     def expect(self, works: Iterable[Sequence[TensorSpec]]) -> None:
-        """Begin to fetch the tensors that pieces of work will read, one piece after the other.
-
-        Raises:
-            EmbergeError: if the disk has no room for them.
-        """
+        """Begin to fetch the tensors that pieces of work will read, one piece after the other."""
         # The turn of each block: the piece of work that first needs it, and its number within a tensor.
         turns: dict[tuple[Path, int], tuple[int, int]] = {}
         for work, specs in enumerate(works):
@@ -65,21 +61,13 @@ class TensorFetcher:
             self._open_copy(file).expect(block)
 
     def open_fetched(self, spec: TensorSpec, start: int, end: int) -> int:
-        """Return the handle of an open file that has the bytes `start` to `end` of the spec's file.
-
-        Raises:
-            CheckpointError: if they cannot be fetched.
-        """
+        """Return the handle of an open file that has the bytes `start` to `end` of the spec's file."""
         copy = self._open_copy(spec.file)
         copy.wait_for(spec, start, end)
         return copy.handle
 
     def verify(self) -> list[FetchedFile]:
-        """Compare every file that was read with its server's version and hash, and return the records.
-
-        Raises:
-            CheckpointError: if a file has changed since it was read, or its content has another hash.
-        """
+        """Compare every file that was read with its server's version and hash, and return the records."""
         return list(self._pool.map(_SparseCopy.verify, list(self._copies.values())))
 
     def end_requests(self) -> None:
