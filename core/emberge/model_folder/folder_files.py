@@ -154,11 +154,7 @@ def _list_allowed_roots(folder: Path) -> list[Path]:
 
 
 def read_json(path: Path) -> Any:
-    """Return a JSON file's content.
-
-    Raises:
-        CheckpointError: if it is not valid JSON, or longer than any model's JSON file.
-    """
+    """Return a JSON file's content."""
     try:
         return read_json_file(path)
     except (OSError, ValueError) as error:

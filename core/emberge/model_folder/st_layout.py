@@ -64,12 +64,7 @@ class ModuleFolder:
 
 
 def read_modules(folder: Path) -> tuple[ModuleFolder, ...]:
-    """Return the modules of modules.json, in its order; none for a bare transformers folder.
-
-    Raises:
-        CheckpointError: if the file is not a list of modules, a path is outside the folder, or
-            `require_sound` refuses a file or link.
-    """
+    """Return the modules of modules.json, in its order, all inside the folder; none without the file."""
     require_sound(folder, folder)
     path = folder / MODULES
     if not path.is_file():

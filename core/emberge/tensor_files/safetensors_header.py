@@ -138,11 +138,7 @@ def read_header(path: Path) -> tuple[dict[str, TensorSpec], dict[str, str]]:
 
 
 def find_header_size(path: Path | str, opening: bytes, size: int) -> int:
-    """Return the number of bytes before the first tensor, from a file's first 8 bytes and its size.
-
-    Raises:
-        CheckpointError: if these bytes do not begin a header.
-    """
+    """Return the number of bytes before the first tensor, from a file's first 8 bytes and its size."""
     length = int.from_bytes(opening[:8], "little")
     if len(opening) < 8 or length > min(size - 8, _LONGEST_HEADER):
         raise CheckpointError(

@@ -200,11 +200,7 @@ class ServerFile:
 
 
 def _open_server(url: str) -> tuple[Any, str]:
-    """Return fsspec's client for an address, and the path in it.
-
-    Raises:
-        CheckpointError: if the address has an unsupported scheme, or the package for it is missing.
-    """
+    """Return fsspec's client for an address, and the path in it."""
     if not url.startswith(SCHEMES):
         raise CheckpointError(
             f"{url}: only {', '.join(SCHEMES)} are read; write a file's path without a scheme"
