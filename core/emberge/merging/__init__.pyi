@@ -1,9 +1,9 @@
 """Public names of merging, each with the module that defines it."""
 
 from .adapter_config import describe_base as describe_base
-from .adapter_reader import find_products as find_products
-from .adapter_reader import is_saved_whole as is_saved_whole
 from .adapter_reader import open_model as open_model
+from .apply_adapter import AdaptedSpec as AdaptedSpec
+from .apply_adapter import LowRank as LowRank
 from .chain import merge_blocks as merge_blocks
 from .loadable_models import describe_loading_problems as describe_loading_problems
 from .loadable_models import open_whole_model as open_whole_model

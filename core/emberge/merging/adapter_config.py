@@ -15,7 +15,7 @@ import xxhash
 
 from emberge.errors import CheckpointError
 from emberge.model_folder import Checkpoint, find_model_name, read_object
-from emberge.tensor_files import DerivedTensor, TensorSpec, read_provenance
+from emberge.tensor_files import read_provenance
 from emberge.tensor_names import Names, is_buffer
 
 CONFIG_FILE = "adapter_config.json"
@@ -226,20 +226,3 @@ def describe_other_base(
 
 def _is_hub_id(name: str) -> bool:
     return re.fullmatch(r"[\w.-]+/[\w.-]+", name) is not None and not name.startswith(".")
-
-
-def have_same_bytes(first: TensorSpec, second: TensorSpec) -> bool:
-    """Return whether two tensors are equal byte for byte; False if one of them is computed."""
-    is_computed = isinstance(first, DerivedTensor) or isinstance(second, DerivedTensor)
-    if is_computed or (first.shape, first.dtype) != (second.shape, second.dtype):
-        return False
-    with first.file.open("rb") as a, second.file.open("rb") as b:
-        for start in range(0, first.nbytes, 1 << 20):
-            length = min(1 << 20, first.nbytes - start)
-            pieces = [
-                os.pread(file.fileno(), length, spec.offset + start)
-                for file, spec in ((a, first), (b, second))
-            ]
-            if pieces[0] != pieces[1]:
-                return False
-    return True

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -16,7 +16,6 @@ from emberge.errors import CheckpointError, EmbergeError
 from emberge.merging.adapter_config import (
     AdapterConfig,
     describe_other_base,
-    have_same_bytes,
     read_adapter_config,
     require_base,
 )
@@ -218,24 +217,6 @@ def warn_of_adapter(name: str, checkpoint: Checkpoint | None) -> Iterator[str]:
                 f"'{name}' has {new} rows of the embedding and its base {old}; if the others are trained "
                 f"tokens, put the tokenizer that has them into {checkpoint.adapter.folder}"
             )
-
-
-def find_products(spec: TensorSpec, base: TensorSpec) -> Sequence[LowRank] | None:
-    """Return the low-rank products that are added to `base` to give `spec`; None if it is no such sum."""
-    origin = spec.origin if isinstance(spec, AdaptedSpec) else spec
-    products = [one for one in getattr(spec, "changes", ()) if isinstance(one, LowRank)]
-    if isinstance(spec, AdaptedSpec) and (not products or len(products) < len(spec.changes)):
-        return None
-    # Of an adapted table of embeddings training keeps a copy, which should be the base's.
-    is_base = origin.file.name != WEIGHTS_FILE or have_same_bytes(origin, base)
-    return products if is_base else None
-
-
-def is_saved_whole(spec: TensorSpec, adapter: Path) -> bool:
-    """Return whether a tensor of an adapted model is stored whole in the adapter's folder."""
-    if isinstance(spec, AdaptedSpec):
-        return not spec.changes and is_saved_whole(spec.origin, adapter)
-    return spec.file.parent == adapter
 
 
 def open_model(folder: Path, adapter: Path | None = None) -> Checkpoint:

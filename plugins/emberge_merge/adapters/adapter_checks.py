@@ -9,7 +9,8 @@ from emberge.merging import MergeInput, MergePlan, TensorPlan, describe_base
 from emberge.model_folder import Checkpoint
 from emberge.tensor_names import POOLER, Names, find_head
 
-from emberge_merge.adapters.low_rank import Combination, LowRankProducts, Truncation
+from emberge_merge.adapters.low_rank import Combination, Truncation
+from emberge_merge.adapters.low_rank_products import LowRankProducts
 
 
 def find_adapter_problems(

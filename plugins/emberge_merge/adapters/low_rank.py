@@ -6,11 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from emberge.merging import MergePlan, TensorPlan, find_products, is_saved_whole
-from emberge.tensor_names import Names
-
 if TYPE_CHECKING:
-    from emberge.tensor_files import TensorReader, TensorSpec
     from torch import Tensor
 
 _BLOCK_ROWS = 1 << 12  # rows or columns multiplied at once
@@ -115,66 +111,3 @@ class Truncation:
         """Return the number of singular values to keep (at least one), given their descending squares."""
         count = int((squares > _ROUNDING_SHARE * squares[0]).sum())
         return max(1, min(count, self.rank or count))
-
-
-@dataclass(frozen=True)
-class LowRankProducts:
-    """The tensors of a merge of adapters whose change is a sum of low-rank products.
-
-    `base` has the tensors of the base; `combination` is None if the merge is no sum of changes.
-    """
-
-    plan: MergePlan
-    base: Names
-    combination: Combination | None
-    truncation: Truncation
-
-    def is_product_change(self, tensor: TensorPlan) -> bool:
-        """Return whether every model either changes the matrix by products or does not change it."""
-        own = self.base.specs.get(tensor.name)
-        if self.combination is None or own is None or len(own.shape) != 2:
-            return False
-        models = zip(self.plan.request.inputs, tensor.sources, strict=True)
-        return all(
-            model.adapter is not None and spec is not None and find_products(spec, own) is not None
-            for model, spec in models
-        )
-
-    def is_saved_whole(self, tensor: TensorPlan) -> bool:
-        """Return whether any adapter stores the whole tensor, which the merged adapter must then do, too."""
-        models = zip(self.plan.request.inputs, tensor.sources, strict=True)
-        return any(
-            model.adapter is not None and spec is not None and is_saved_whole(spec, model.adapter)
-            for model, spec in models
-        )
-
-    def compute_factors(self, tensor: TensorPlan, reader: TensorReader) -> LowRankFactors | None:
-        """Return the factors of the stored matrix's change; None if no model changes it."""
-        import torch
-
-        assert self.combination is not None
-        own, depth = self.base.specs[tensor.name], self.plan.depths.get(tensor.name, 0.0)
-        shares = self.combination(tensor.name, self.plan.map_weights(tensor), depth)
-        left: list[Tensor] = []
-        right: list[Tensor] = []
-        for model, spec in zip(self.plan.request.inputs, tensor.sources, strict=True):
-            assert spec is not None
-            for product in find_products(spec, own) or ():
-                a, b = (_read_matrix(one, reader) for one in (product.a, product.b))
-                b, a = (a.T, b.T) if product.transposed else (b, a)
-                left.append(b * (product.scale * shares[model.name]))
-                right.append(a)
-        if not left:
-            return None
-        whole_b, whole_a = torch.cat(left, dim=1), torch.cat(right)
-        if self.truncation.rank is None:
-            return LowRankFactors(whole_a.float(), whole_b.float(), 0.0)
-        return factorise_product(whole_b, whole_a, self.truncation)
-
-
-def _read_matrix(spec: TensorSpec, reader: TensorReader) -> Tensor:
-    import torch
-
-    matrix = torch.empty(spec.shape, dtype=torch.float64)
-    reader.read(spec, 0, matrix.view(-1))
-    return matrix

@@ -26,7 +26,8 @@ from torch import Tensor
 
 from emberge_merge.adapters.adapter_checks import find_adapter_problems, is_left_out
 from emberge_merge.adapters.adapter_writer import AdapterParts
-from emberge_merge.adapters.low_rank import Combination, LowRankProducts, Truncation, factorise
+from emberge_merge.adapters.low_rank import Combination, Truncation, factorise
+from emberge_merge.adapters.low_rank_products import LowRankProducts
 
 # Models whose layers are Conv1D, which stores [in, out].
 _CONV1D_TYPES = ("gpt2", "openai-gpt", "imagegpt", "decision_transformer")
