@@ -16,6 +16,7 @@ import pytest
 from emberge import ArtifactKind, load_plugins
 from emberge.cli import verbs
 from emberge.cli.arguments import VERBS
+from emberge.plugins import KINDS
 from emberge.recipes import describe_component
 from emberge.recipes.describe import list_component_rows
 
@@ -109,6 +110,8 @@ def test_every_public_name_has_a_user() -> None:
     for text in (README, (PLUGINS / "README.md").read_text("utf-8")):
         for facade, names in re.findall(r"from (emberge(?:\.\w+)?) import ([\w, ]+)", text):
             used |= {(facade, name.strip()) for name in names.split(",")}
+    # The kinds of component name their contracts.
+    used |= {("emberge.contracts", name) for _, names in KINDS.values() for name in names}
     pairs = {(face, name) for face, names in FACES.items() for name in names}
     assert sorted(pairs - used) == []
 
