@@ -52,10 +52,7 @@ def from_json(kind: type[Checked], value: Any, place: str = "") -> Checked:
 
 @dataclass(frozen=True, kw_only=True)
 class HeatMap(Recorded):
-    """Names of rows and columns, and a row of numbers for each row; None is an empty cell.
-
-    If any number is below 0, numbers below and above 0 get different colours.
-    """
+    """Names of rows and columns, and the numbers of each row; None is an empty cell."""
 
     __pydantic_config__: ClassVar = {"extra": "forbid", "allow_inf_nan": False}
 

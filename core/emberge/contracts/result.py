@@ -43,7 +43,6 @@ class Artifact:
     details: Details | Mapping[str, Any] = field(default_factory=dict)
     warnings: tuple[str, ...] = ()
     origin: ModelOrigin = "trained"
-    """Way in which a model was made."""
     made_by: str = ""
     """Phrase for a change without training, such as "cutting layers from"."""
     base: BaseFacts | None = None
@@ -52,7 +51,6 @@ class Artifact:
     trainings: Mapping[str, TrainingWork] = field(default_factory=dict)
     """Trainings behind a merge or a choice, by the step's id; empty if one is unknown."""
     figures: tuple[Figure, ...] = ()
-    """Figures that reports show."""
     table: str = ""
     """Markdown file of the result that is shown at the end of a run."""
     unmet: tuple[str, ...] = ()
@@ -64,8 +62,8 @@ class Artifact:
         record = {"kind": self.kind, "size": None, "parents": [], "warnings": [], **record}
         if isinstance(self.details, Mapping):
             return {**record, "details": self.details}
-        typed = {"details_type": type(self.details).__name__, "details": to_json(self.details)}
-        return record | typed
+        name = type(self.details).__name__
+        return {**record, "details_type": name, "details": to_json(self.details)}
 
     @classmethod
     def of(cls, record: Any) -> Self:
