@@ -47,8 +47,8 @@ class Architecture:
 
 
 # Maps a model type to the plugin that adds it and to its classes.
-_ADDED: dict[str, tuple[str, Architecture]] = {}
-_REGISTERED: dict[str, Architecture] = {}
+_ADDED_ARCHITECTURES: dict[str, tuple[str, Architecture]] = {}
+_REGISTERED_TYPES: dict[str, Architecture] = {}
 _LOCK = threading.RLock()
 
 
@@ -66,15 +66,15 @@ def add_architecture(plugin: str, model_type: str, architecture: Architecture) -
         if not _CLASS_PATH.fullmatch(class_path):
             raise PluginError(f"{label}: '{class_path}' must be written as 'module:Class'")
     with _LOCK:
-        owner, earlier = _ADDED.get(model_type, (plugin, architecture))
+        owner, earlier = _ADDED_ARCHITECTURES.get(model_type, (plugin, architecture))
         if owner != plugin:
             raise PluginError(
                 f"plugins '{owner}' and '{plugin}' both add the model type '{model_type}'; block one of "
                 f"them with EMBERGE_BLOCK, or rename it"
             )
-        if earlier != architecture and model_type in _REGISTERED:
+        if earlier != architecture and model_type in _REGISTERED_TYPES:
             raise PluginError(f"{label} has other classes than before; start a new process")
-        _ADDED[model_type] = plugin, architecture
+        _ADDED_ARCHITECTURES[model_type] = plugin, architecture
 
 
 def find_config_class(model_type: str | None) -> Any:
@@ -89,22 +89,22 @@ def find_config_class(model_type: str | None) -> Any:
     from transformers import CONFIG_MAPPING
 
     with _LOCK:
-        if model_type in _ADDED and model_type not in _REGISTERED:
-            plugin, architecture = _ADDED[model_type]
+        if model_type in _ADDED_ARCHITECTURES and model_type not in _REGISTERED_TYPES:
+            plugin, architecture = _ADDED_ARCHITECTURES[model_type]
             try:
                 _register(model_type, architecture)
             except Exception as error:  # importing a plugin's modules runs any code
                 raise PluginError(
                     f"architecture '{model_type}' of plugin '{plugin}' cannot be loaded: {error!r}"
                 ) from error
-            _REGISTERED[model_type] = architecture
+            _REGISTERED_TYPES[model_type] = architecture
     # The mapping's `get` neither finds registered classes nor imports transformers' own.
     return CONFIG_MAPPING[model_type] if model_type and model_type in CONFIG_MAPPING else None
 
 
 def has_config_class(model_type: str | None) -> bool:
     """Return whether a plugin or transformers has a config class of a model type, without importing it."""
-    if model_type in _ADDED or model_type in read_model_types("CONFIG_MAPPING_NAMES"):
+    if model_type in _ADDED_ARCHITECTURES or model_type in read_model_types("CONFIG_MAPPING_NAMES"):
         return True
     # A few types are in no table.
     return find_config_class(model_type) is not None
@@ -132,7 +132,7 @@ def read_model_types(table: str) -> frozenset[str]:
 def find_source(model_type: str) -> Path | None:
     """Return the file of the model class that a plugin has for a model type; None if no plugin has it."""
     with _LOCK:
-        _, architecture = _ADDED.get(model_type, ("", None))
+        _, architecture = _ADDED_ARCHITECTURES.get(model_type, ("", None))
     if architecture is None:
         return None
     spec = find_spec(architecture.model.partition(":")[0])

@@ -23,10 +23,10 @@ from emberge.contracts import make_content_key
 from emberge.errors import EmbergeError
 from emberge.files import FileLock, announce, make_folder, write_text
 
-SWITCH = "EMBERGE_HASH_CACHE"
+CACHE_VARIABLE = "EMBERGE_HASH_CACHE"
 """Environment variable; if it is `never`, no hash is kept after the run."""
 
-LARGE = 1 << 20
+LARGE_FILE_BYTES = 1 << 20
 """Bytes of a file from which its hash is kept after the run; smaller files are hashed again."""
 
 # Number of files whose hashes are kept; if there are more, the oldest entries are forgotten.
@@ -59,7 +59,7 @@ class HashCache:
         status = file.stat()
         digest = self._find(status)
         if digest is None:
-            if status.st_size >= LARGE:
+            if status.st_size >= LARGE_FILE_BYTES:
                 self._reading()
             digest = hash_file(file)
             self._remember(status, digest)
@@ -105,7 +105,7 @@ class HashCache:
 
     def _find(self, status: os.stat_result) -> str | None:
         key = _build_key(status)
-        if key in self._known or self._table is None or status.st_size < LARGE:
+        if key in self._known or self._table is None or status.st_size < LARGE_FILE_BYTES:
             return self._known.get(key)
         if self._kept is None:
             self._kept = _read_table(self._table)
@@ -115,13 +115,13 @@ class HashCache:
         """Remember the hash of a file that had this status before and after it was read."""
         if time.time_ns() - max(status.st_mtime_ns, status.st_ctime_ns) > _FRESH_NANOSECONDS:
             self._known[_build_key(status)] = digest
-            if status.st_size >= LARGE:
+            if status.st_size >= LARGE_FILE_BYTES:
                 self._new[_build_key(status)] = digest
 
 
 def find_user_table() -> Path | None:
     """Return the file in the user's cache folder that keeps hashes; None if none are to be kept."""
-    if os.environ.get(SWITCH) == "never":
+    if os.environ.get(CACHE_VARIABLE) == "never":
         return None
     try:
         cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")

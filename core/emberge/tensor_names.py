@@ -31,10 +31,10 @@ EMBEDDINGS = (
     "embed_in.weight",
     "wte.weight",
 )
-_SHARED = "shared.weight"  # T5's embedding, which encoder and decoder may have copies of
+_SHARED_NAME = "shared.weight"  # T5's embedding, which encoder and decoder may have copies of
 # Prefixes that training and saving add to all names of a model. No class loads such names, so
 # results never have them.
-_OUTER = (
+_OUTER_PREFIXES = (
     *(
         "base_model.model.",
         "_orig_mod.",
@@ -45,10 +45,10 @@ _OUTER = (
     ),
 )
 # `_OUTER`, and the prefix that classes of models with more than text add to all names.
-_WRAPPERS = (*_OUTER, "thinker.")
+_WRAPPERS = (*_OUTER_PREFIXES, "thinker.")
 # Maps each copy that a tied model may or may not have on disk to the tensor it copies ("": the
 # embedding).
-TIED: Mapping[str, str] = {
+TIED_NAMES: Mapping[str, str] = {
     HEAD: "",
     "cls.predictions.decoder.weight": "",
     "lm_head.decoder.weight": "",
@@ -61,7 +61,7 @@ TIED: Mapping[str, str] = {
 }
 _NORM_PARAMETER = re.compile(r"(LayerNorm|layer_norm)\.(gamma|beta)$")
 _USUAL_PARAMETER = {"gamma": "weight", "beta": "bias"}
-_EMBEDDED = frozenset({*EMBEDDINGS, "shared.weight"})
+_EMBEDDING_NAMES = frozenset({*EMBEDDINGS, "shared.weight"})
 _BUFFERS = (
     *("position_ids", "token_type_ids", "inv_freq", "cos_cached", "sin_cached", "masked_bias"),
     *("num_batches_tracked", "stats_last_nonzero"),  # counters of a training
@@ -86,7 +86,7 @@ _UNUSED_HEADS = _KNOWN_HEADS - {"classifier", "pre_classifier", "score", "qa_out
 _TOWERS = (
     *("tower", "vision", "visual", "audio", "projector", "merger", "talker", "image", "code2wav"),
 )
-_NUMBERED = re.compile(r"\b(layers?|h|blocks?)\.\d+\.")
+_NUMBERED_LAYER = re.compile(r"\b(layers?|h|blocks?)\.\d+\.")
 _TASK = re.compile(r"(For[A-Z]\w*|LMHeadModel|WithProjection)$")
 _CLASS = re.compile(r"[A-Z]")
 _TASK_ALIASES = {"ForPreTraining": "ForMaskedLM"}  # `ForPreTraining` has one more head
@@ -163,7 +163,7 @@ def find_outer_prefix(names: Iterable[str]) -> str:
 def find_prefix(names: Iterable[str]) -> str:
     """Return the prefix of the text backbone's names, by the only input embedding; "" without exactly one."""
     names = list(names)
-    for ending in (_SHARED, *EMBEDDINGS):
+    for ending in (_SHARED_NAME, *EMBEDDINGS):
         prefixes = [
             n.removesuffix(ending) for n in names if n == ending or n.endswith(f".{ending}")
         ]
@@ -208,7 +208,7 @@ def find_heads(outside: Iterable[str], inside: Iterable[str], *, wrapped: bool) 
         heads |= {name for name in inside if find_head(name).partition(".")[0] in _KNOWN_HEADS}
         return frozenset(heads)
     outside = list(outside)
-    layered_heads = {find_head(name) for name in outside if _NUMBERED.search(name)}
+    layered_heads = {find_head(name) for name in outside if _NUMBERED_LAYER.search(name)}
     for name in outside:
         head = find_head(name)
         if head not in layered_heads and not any(word in head for word in _TOWERS):
@@ -290,11 +290,11 @@ class Names:
 
     def find_embedding(self) -> TensorSpec | None:
         """Return the input embedding, which is also the language head if the two are tied."""
-        return next((self.specs[name] for name in self.specs if name in _EMBEDDED), None)
+        return next((self.specs[name] for name in self.specs if name in _EMBEDDING_NAMES), None)
 
     def find_original(self, name: str) -> TensorSpec | None:
         """Return the tensor that `name` copies in a tied model, by name and shape; None for other names."""
-        target = TIED.get(name)
+        target = TIED_NAMES.get(name)
         if target is None:
             return None
         target_spec = self.specs.get(target) if target else self.find_embedding()
@@ -376,4 +376,7 @@ def is_buffer(name: str) -> bool:
 
 def is_vocabulary(name: str) -> bool:
     """Return whether a tensor's rows are the vocabulary's tokens."""
-    return name in (*_EMBEDDED, *_VOCABULARY_BIAS) or TIED.get(name) in ("", *_VOCABULARY_BIAS)
+    return name in (*_EMBEDDING_NAMES, *_VOCABULARY_BIAS) or TIED_NAMES.get(name) in (
+        "",
+        *_VOCABULARY_BIAS,
+    )

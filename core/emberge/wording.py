@@ -17,7 +17,7 @@ from typing import Any
 from emberge.errors import RecipeError
 
 # Text that is safe to show as it is, so that its characters need not be checked one by one.
-_PLAIN = re.compile(r"[\n\t -~]*")
+_PLAIN_TEXT = re.compile(r"[\n\t -~]*")
 _UNITS = {
     "": 1,
     "k": 10**3,
@@ -34,7 +34,7 @@ _JOINERS = "\u200c\u200d"
 # Endings of nouns whose plural is not formed with "s" alone.
 _ENDINGS = ((r"(?<![aeiou])y$", "ies"), (r"(s|x|z|ch|sh)$", r"\1es"))
 # Markdown's special characters, and beginnings of a line that make it a list item or a rule.
-_SPECIAL = re.compile(r"([\\`*{}\[\]<>#|~]|(?<![^\W_])_|_(?![^\W_])|&(?=#?\w+;))")
+_SPECIAL_TEXT = re.compile(r"([\\`*{}\[\]<>#|~]|(?<![^\W_])_|_(?![^\W_])|&(?=#?\w+;))")
 _OPENING = re.compile(r"([-+=](?=[-=\s]|$))|(\d+)([.)](?=\s|$))")
 # Absolute paths, with spaces between quotes, plus signs, ends of the text and a colon; else one of at least
 # two names within a text that is no address.
@@ -132,7 +132,7 @@ def make_printable(text: object) -> str:
 
 def make_printable_lines(text: str) -> str:
     """Return text of several lines, each as `make_printable` shows it; line ends and tabs stay."""
-    if _PLAIN.fullmatch(text):
+    if _PLAIN_TEXT.fullmatch(text):
         return text
     return "".join(c if c in "\n\t" else _escape_unprintable(c) for c in text)
 
@@ -155,7 +155,7 @@ def to_markdown(text: str) -> Markdown:
     """Return plain text as one line of Markdown that is displayed unchanged."""
     if isinstance(text, Markdown):
         return text
-    escaped = _SPECIAL.sub(r"\\\1", make_printable(" ".join(text.split())))
+    escaped = _SPECIAL_TEXT.sub(r"\\\1", make_printable(" ".join(text.split())))
     return Markdown(_OPENING.sub(_escape_opening, escaped, count=1) if escaped else "")
 
 

@@ -59,13 +59,13 @@ class StepUse:
 
     group: str
     part: str
-    rest: str
+    ending: str
     where: str
 
     @property
     def text(self) -> str:
         """The text as it was written."""
-        return f"${self.group}{self.part}{self.rest}"
+        return f"${self.group}{self.part}{self.ending}"
 
 
 Node = Scalar | Items | Fields | StepUse

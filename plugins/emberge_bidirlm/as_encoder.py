@@ -112,7 +112,7 @@ class AsEncoder(Step):
             checkpoint.locate_in_trunk("config.json"): build_encoder_config(checkpoint)
         }
         if mask is not None:
-            files |= mask.files(checkpoint)
+            files |= mask.read_files(checkpoint)
 
         def write_modules(out: Path) -> None:
             layout.write(out, width)
@@ -170,7 +170,7 @@ class MaskToken:
     token: str
     id: int
 
-    def files(self, checkpoint: Checkpoint) -> Mapping[str, Mapping[str, Any]]:
+    def read_files(self, checkpoint: Checkpoint) -> Mapping[str, Mapping[str, Any]]:
         """Return the tokenizer's files that name the mask token, by path in the checkpoint."""
         contents = {}
         for name in _TOKEN_FILES:

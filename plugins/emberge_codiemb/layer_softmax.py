@@ -13,7 +13,7 @@ from emberge.contracts import add_measures
 if TYPE_CHECKING:
     from torch import Tensor
 
-_RUN = 8192
+_RUN_LENGTH = 8192
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -121,8 +121,8 @@ def _compute_squared_norms(vectors: Tensor) -> Tensor:
     import torch
 
     flat = vectors.reshape(len(vectors), -1)
-    runs = flat.shape[1] // _RUN
-    head = flat[:, : runs * _RUN].reshape(len(flat), runs, _RUN)
-    tail = flat[:, runs * _RUN :]
+    runs = flat.shape[1] // _RUN_LENGTH
+    head = flat[:, : runs * _RUN_LENGTH].reshape(len(flat), runs, _RUN_LENGTH)
+    tail = flat[:, runs * _RUN_LENGTH :]
     norms = torch.linalg.vector_norm(head, dim=2), torch.linalg.vector_norm(tail, dim=1)[:, None]
     return torch.cat(norms, 1).double().square().sum(1)

@@ -47,7 +47,7 @@ class Mixed(Sampler):
             by_task={name: value // self.draws for name, value in size.by_task.items()},
             by_dataset={name: value // self.draws for name, value in size.by_dataset.items()},
         )
-        datasets = OneDataset(batch_size=small_batch_sizes).batches_by_dataset(pool, seed)
+        datasets = OneDataset(batch_size=small_batch_sizes).cut_dataset_batches(pool, seed)
         sequences = []
         for draw in range(self.draws):
             draw_seed = make_seed(seed, "draw", draw)

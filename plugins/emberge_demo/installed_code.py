@@ -16,7 +16,7 @@ from emberge_data import parse_source, take_first_paragraph
 
 STDLIB = "stdlib"
 # Folders of tests, of copies of other projects, or of programs rather than a library.
-SKIPPED = frozenset(
+SKIPPED_FOLDERS = frozenset(
     {
         *("test", "tests", "_tests", "testing", "idlelib", "turtledemo", "lib2to3", "ensurepip"),
         *("site-packages", "dist-packages", "__pycache__", "_vendor", "vendor", "vendored"),
@@ -73,7 +73,7 @@ def list_source_files(package: str, folder: Path) -> list[tuple[str, Path]]:
     files = []
     for path in folder.rglob("*.py"):
         parts = path.relative_to(folder).parts
-        if SKIPPED.intersection(parts[:-1]) or parts[-1].startswith(SKIPPED_FILES):
+        if SKIPPED_FOLDERS.intersection(parts[:-1]) or parts[-1].startswith(SKIPPED_FILES):
             continue
         module = ".".join(parts).removesuffix(".py").removesuffix("__init__").rstrip(".")
         prefix = "" if package == STDLIB else package

@@ -30,7 +30,7 @@ from emberge_demo.installed_code import (
 
 _HELD_OUT = 0.25  # share of the modules that is for search
 _FEWEST_WORDS = 3  # of a query
-_LONGEST = 2000  # characters of a document
+_LONGEST_TEXT = 2000  # characters of a document
 _COMMON = {"task": "retrieval", "language": "en", "symmetric": False, "instruction": ""}
 
 
@@ -113,9 +113,9 @@ def _is_telling(definition: Definition) -> bool:
 
 
 def _cut(document: str) -> str:
-    if len(document) <= _LONGEST:
+    if len(document) <= _LONGEST_TEXT:
         return document
-    return document[:_LONGEST].rpartition("\n")[0].rstrip() or document[:_LONGEST]
+    return document[:_LONGEST_TEXT].rpartition("\n")[0].rstrip() or document[:_LONGEST_TEXT]
 
 
 def _sample(documents: Sequence[Definition], count: int | None, salt: str) -> list[Definition]:

@@ -224,7 +224,7 @@ class MediaSupport:
     config: Mapping[str, Any]
     processors: Mapping[MediaKind, Mapping[str, Any]]
 
-    def token_id(self, kind: MediaKind) -> int:
+    def find_token_id(self, kind: MediaKind) -> int:
         """Return the id of the placeholder token of a kind of media."""
         return int(self.config[f"{kind}_token_id"])
 

@@ -14,7 +14,7 @@ Attention = Literal["as is", "causal", "bidirectional"]
 
 # Kinds of layers, by transformers' names, that carry a state from one token to the next.
 _ONE_WAY_LAYERS = frozenset({"linear_attention", "conv", "hybrid", "hybrid_sliding"})
-_SWITCH = "use_bidirectional_attention"
+_ATTENTION_KEY = "use_bidirectional_attention"
 
 
 def is_causal(config: Mapping[str, Any]) -> bool:
@@ -34,7 +34,7 @@ def read_declared_attention(config: Mapping[str, Any]) -> Attention:
     The class may ignore the config; only a test of the model shows its actual attention.
     """
     text = _find_text_config(config)
-    flag = text.get(_SWITCH)
+    flag = text.get(_ATTENTION_KEY)
     if text.get("is_causal") is False or flag == "all" or (flag and _is_gemma(text)):
         return "bidirectional"
     return "causal" if text.get("is_causal") is True else "as is"
@@ -69,10 +69,10 @@ def _set_attention(text: Any, attention: Attention) -> None:
     if not _is_gemma(text):
         text["is_causal"] = attention == "causal"
     elif attention == "causal":
-        text |= {"is_causal": True, _SWITCH: False}
+        text |= {"is_causal": True, _ATTENTION_KEY: False}
     elif text.get("is_causal") is not False:
         text.pop("is_causal", None)
-        text[_SWITCH] = True
+        text[_ATTENTION_KEY] = True
 
 
 def _is_gemma(text: Mapping[str, Any]) -> bool:
@@ -133,11 +133,11 @@ def load_text_config(config: Mapping[str, Any]) -> Any:
 
 
 def _refuse_wrong_window(text: Mapping[str, Any]) -> None:
-    if not _is_gemma(text) or not text.get(_SWITCH):
+    if not _is_gemma(text) or not text.get(_ATTENTION_KEY):
         return
     if text.get("is_causal") is False:
         raise CheckpointError(
-            f"a Gemma 3 with both is_causal: false and {_SWITCH} gets a window that neither of them "
+            f"a Gemma 3 with both is_causal: false and {_ATTENTION_KEY} gets a window that neither of them "
             "means; take is_causal out of config.json"
         )
     window = text.get("sliding_window") or 0

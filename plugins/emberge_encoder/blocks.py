@@ -19,11 +19,11 @@ class BlockInputs:
 
     def __init__(self, trunk: Any, layers: Sequence[float]) -> None:
         self._blocks: Sequence[nn.Module] = list(find_blocks(trunk)) if layers else []
-        self._wanted = {self._state_index(layer) for layer in layers}
+        self._wanted = {self._find_state_index(layer) for layer in layers}
         self._states: dict[int, Tensor] = {}
         self._hooks: list[Any] = []
 
-    def _state_index(self, layer: float) -> int:
+    def _find_state_index(self, layer: float) -> int:
         count = len(self._blocks)
         return min(int(layer * (count + 1)), count)
 
@@ -46,7 +46,7 @@ class BlockInputs:
 
     def find_state(self, layer: float, final: Tensor) -> Tensor:
         """Return hidden state number floor(layer · (L + 1)): 0 is the embeddings, L the final state."""
-        return self._states.get(self._state_index(layer), final)
+        return self._states.get(self._find_state_index(layer), final)
 
 
 def find_blocks(trunk: Any) -> nn.ModuleList:

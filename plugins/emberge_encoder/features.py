@@ -14,7 +14,7 @@ from emberge_encoder.media_decoding import read_clip, read_image, read_image_siz
 
 Array = NDArray[Any]
 # Samples that Qwen3-ASR pads a shorter clip to, half a second at its rate.
-SHORTEST = 8000
+SHORTEST_CLIP = 8000
 
 
 class ImageReader:
@@ -111,7 +111,7 @@ class ClipReader:
                 "convert it, or have it resampled with backbone: {text_encoder: {resample: true}}"
             )
         samples = resample_clip(clip, self.rate).samples
-        return np.pad(samples, (0, max(0, SHORTEST - len(samples))))
+        return np.pad(samples, (0, max(0, SHORTEST_CLIP - len(samples))))
 
     def read(self, media: Media) -> Mapping[str, Array]:
         """Return the log-mel frames [mel bins, frames] of a clip."""

@@ -16,7 +16,7 @@ from emberge_encoder.layout import Layout
 
 Pooling = Literal["mean", "cls", "last", "weighted_mean"]
 # Kinds of pooling over tokens that know little of the text where attention is causal.
-_BLIND = frozenset({"mean", "cls", "max", "mean_sqrt_len"})
+_BLIND_POOLINGS = frozenset({"mean", "cls", "max", "mean_sqrt_len"})
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -104,7 +104,7 @@ class LayoutOptions(Backbone):
 
 def refuse_blind_pooling(layout: Layout, config: Mapping[str, Any]) -> None:
     """Refuse pooling modes that would see little of a text under causal attention."""
-    if not layout.pooling or not set(layout.pooling) <= _BLIND:
+    if not layout.pooling or not set(layout.pooling) <= _BLIND_POOLINGS:
         return
     try:
         switch_attention(config, "bidirectional")

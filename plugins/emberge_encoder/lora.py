@@ -13,7 +13,7 @@ from typing import Any
 
 from emberge import CheckpointError, Count, Positive, make_seed
 
-_OUTER = "base_model.model."
+_PEFT_PREFIX = "base_model.model."
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -97,7 +97,9 @@ class LoraTrunk:
         origin = describe_base(Checkpoint(checkpoint))
         with _silence_peft():
             state = get_peft_model_state_dict(self._tuner.model, save_embedding_layers=False)
-        tensors = {f"{_OUTER}{key}": value.contiguous() for key, value in sorted(state.items())}
+        tensors = {
+            f"{_PEFT_PREFIX}{key}": value.contiguous() for key, value in sorted(state.items())
+        }
         folder.mkdir(parents=True, exist_ok=True)
         # One entry alone, as safetensors writes several in an order of chance.
         save_file(tensors, folder / "adapter_model.safetensors", {HEADER: json.dumps(origin)})

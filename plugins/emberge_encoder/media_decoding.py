@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 FORMATS = ("PNG", "JPEG", "WEBP", "GIF", "BMP")
 # Tag of EXIF for the orientation of the camera, and the orientations that are a quarter turn.
 _ORIENTATION, _SIDEWAYS = 274, range(5, 9)
-_REPLACE = "convert it, replace or remove it"
+_MEDIA_REMEDY = "convert it, replace or remove it"
 
 
 def _open_image(media: Media) -> Any:
@@ -37,7 +37,7 @@ def _open_image(media: Media) -> Any:
         raise
     except Exception as error:  # a damaged header makes decoders fail in many turns
         raise DataError(
-            f"{media.path}: is no {', '.join(FORMATS)} image that can be read ({error}); {_REPLACE}"
+            f"{media.path}: is no {', '.join(FORMATS)} image that can be read ({error}); {_MEDIA_REMEDY}"
         ) from error
 
 
@@ -82,7 +82,7 @@ def read_image(media: Media) -> Any:
                 raise ValueError("samples of 32 bits, whose range is not known")
             return image.convert("RGB")
     except Exception as error:  # damaged data makes decoders fail in many turns
-        raise DataError(f"{media.path}: the image is damaged: {error}; {_REPLACE}") from error
+        raise DataError(f"{media.path}: the image is damaged: {error}; {_MEDIA_REMEDY}") from error
 
 
 @dataclass(frozen=True, eq=False)
@@ -109,12 +109,14 @@ def read_clip(media: Media) -> Clip:
         rate, stored = (_decode_wave if is_wave else _decode_other)(content)
     except Exception as error:  # a damaged header makes decoders fail in many turns
         raise DataError(
-            f"{media.path}: is no sound that can be read ({error}); {_REPLACE}"
+            f"{media.path}: is no sound that can be read ({error}); {_MEDIA_REMEDY}"
         ) from error
     scaled = _scale_samples(stored)
     samples = scaled.mean(axis=1, dtype=np.float32) if scaled.ndim == 2 else scaled
     if not len(samples) or not np.isfinite(samples).all():
-        raise DataError(f"{media.path}: the clip is empty or not of finite numbers; {_REPLACE}")
+        raise DataError(
+            f"{media.path}: the clip is empty or not of finite numbers; {_MEDIA_REMEDY}"
+        )
     return Clip(np.ascontiguousarray(samples, np.float32), int(rate))
 
 

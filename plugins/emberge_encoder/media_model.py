@@ -46,12 +46,13 @@ class Rendering:
         self._chat = chat
         self._readers = readers
         self._token = {
-            kind: tokenizer.convert_ids_to_tokens(support.token_id(kind)) for kind in support.kinds
+            kind: tokenizer.convert_ids_to_tokens(support.find_token_id(kind))
+            for kind in support.kinds
         }
         self._kind = {token: kind for kind, token in self._token.items()}
         self._place = re.compile("|".join(map(re.escape, self._kind)))
         ids = [
-            *(support.token_id(kind) for kind in support.kinds),
+            *(support.find_token_id(kind) for kind in support.kinds),
             *(support.config.get(name) for name in _MARKS),
         ]
         self._media_ids = frozenset(id_ for id_ in ids if id_ is not None)
@@ -180,7 +181,7 @@ class MediaModel(TextModel):
                 joined = reader.join(media_features)
                 features |= {name: torch.from_numpy(value) for name, value in joined.items()}
         if self._support.family == "qwen3_vl":
-            features["mm_token_type_ids"] = (ids == self._support.token_id("image")).long()
+            features["mm_token_type_ids"] = (ids == self._support.find_token_id("image")).long()
         return features
 
     def _select_inputs(self, features: Mapping[str, Tensor]) -> dict[str, Tensor]:

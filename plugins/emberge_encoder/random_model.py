@@ -23,12 +23,12 @@ from emberge import (
     suggest,
 )
 
-_SPECIAL = {
+_SPECIAL_TOKENS = {
     **{"pad_token": "<|pad|>", "bos_token": "<|bos|>"},
     **{"eos_token": "<|eos|>", "mask_token": "<|mask|>"},
 }
 # All bytes and the special tokens.
-_SMALLEST_VOCABULARY = 256 + len(_SPECIAL)
+_SMALLEST_VOCABULARY = 256 + len(_SPECIAL_TOKENS)
 _FROM_TOKENIZER = ("pad_token_id", "bos_token_id", "eos_token_id")
 
 
@@ -187,10 +187,10 @@ def _train_tokenizer(texts: Iterator[str], size: int) -> Any:
     tokenizer.decoder = decoders.ByteLevel()
     trainer = trainers.BpeTrainer(
         vocab_size=size,
-        special_tokens=list(_SPECIAL.values()),
+        special_tokens=list(_SPECIAL_TOKENS.values()),
         initial_alphabet=sorted(pre_tokenizers.ByteLevel.alphabet()),
         show_progress=False,
     )
     tokenizer.train_from_iterator(texts, trainer)
     fast: Any = PreTrainedTokenizerFast
-    return fast(tokenizer_object=tokenizer, **_SPECIAL)
+    return fast(tokenizer_object=tokenizer, **_SPECIAL_TOKENS)

@@ -31,7 +31,7 @@ from emberge_encoder.trunk_weights import save_trunk
 # Features that the transformer reads.
 _INPUTS = ("input_ids", "attention_mask", "token_type_ids")
 # What transformers sets on the layers whose activations are computed again.
-CHECKPOINTED = "gradient_checkpointing"
+CHECKPOINTING_KEY = "gradient_checkpointing"
 
 
 class EncoderModules(nn.Module):
@@ -71,7 +71,7 @@ class TextModel:
         self._chain = EncoderModules(trunk, _load_tail(layout, self._width, dense))
         # Modules beside an adapter are frozen with the transformer.
         self._chain.tail.requires_grad_(adapter is None)
-        self._recomputed = [m for m in trunk.modules() if getattr(m, CHECKPOINTED, False)]
+        self._recomputed = [m for m in trunk.modules() if getattr(m, CHECKPOINTING_KEY, False)]
         self._fingerprint: str | None = None
         self._limit = TextLimit.read(layout.trunk_folder)
 

@@ -85,7 +85,7 @@ class Selection:
             interval_text = f" (95 % interval {self.interval[0]:+.2f} to {self.interval[1]:+.2f})"
         return f"{text}, {second.behind:.2f} points ahead of {second.name}{interval_text}."
 
-    def figure(self) -> Figure:
+    def build_figure(self) -> Figure:
         """Return the ranking as a figure of a report: what decided, and the scores on all tasks."""
         columns = [task.name for task in self.tasks if task.name != self.by]
         return Figure(

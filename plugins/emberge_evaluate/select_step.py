@@ -282,5 +282,5 @@ def _make_artifact(
         origin="chosen",
         base=best.base if best is not None else None,
         trainings={n: one for each in behind for n, one in each.items()} if all(behind) else {},
-        figures=(selection.figure(),),
+        figures=(selection.build_figure(),),
     )

@@ -66,7 +66,7 @@ class FineTuned(TuningOptions, Evaluator):
         super().__post_init__()
         if not (self.tasks or self.data):
             raise ValueError("there is nothing to fine-tune on: give tasks or data")
-        entries = self.entries()
+        entries = self.list_entries()
         columns = Counter(column for entry in entries for column in entry.test_by_column)
         for name, count in columns.items():
             if count > 1:
@@ -80,7 +80,7 @@ class FineTuned(TuningOptions, Evaluator):
                 )
 
     def check(self, context: Preflight) -> Iterator[Problem]:
-        for entry in self.entries():
+        for entry in self.list_entries():
             if entry.from_hub:
                 text = f"task '{entry.name}' of the hub was not looked at"
                 yield Problem(text, context.where("data"), "unseen")
@@ -98,9 +98,9 @@ class FineTuned(TuningOptions, Evaluator):
         return problems or TextLimit.read(checkpoint).problems(self.max_length)
 
     def preview(self, context: Preflight) -> Sequence[TaskInfo]:
-        return [info for entry in self.entries() for info in self._list_tasks(entry)]
+        return [info for entry in self.list_entries() for info in self._list_tasks(entry)]
 
-    def entries(self) -> list[TaskEntry]:
+    def list_entries(self) -> list[TaskEntry]:
         """Return all tasks, each after the task that it starts from."""
         return [*list_hub_tasks(self.tasks), *self.data]
 
@@ -140,7 +140,7 @@ class FineTuned(TuningOptions, Evaluator):
             DataError: for rows that do not fit.
         """
         reading = workspace.readers, workspace.data, workspace.work / "media"
-        loaded = [load_task(entry, *reading) for entry in self.entries()]
+        loaded = [load_task(entry, *reading) for entry in self.list_entries()]
         return {data.entry.name: data for data in loaded if data is not None}  # no step is missing
 
     def evaluate(
@@ -151,7 +151,7 @@ class FineTuned(TuningOptions, Evaluator):
         grid = Grid(self, model, self._load_tasks(workspace), workspace)
         column_of = {
             column: (entry.name, test)
-            for entry in self.entries()
+            for entry in self.list_entries()
             for column, test in entry.test_by_column.items()
         }
         for number, task in enumerate(tasks, 1):

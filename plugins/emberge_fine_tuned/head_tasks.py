@@ -16,7 +16,7 @@ from emberge_fine_tuned.task_data import Answers, TaskData, TaskRow
 
 _SPREAD = 0.02  # standard deviation of fresh weights, as transformers draws them
 _DROPOUT = 0.1  # of the head's input
-_MISSED = -1  # prediction for a word that was cut off
+_MISSING_PREDICTION = -1  # prediction for a word that was cut off
 _STRIDE = 128  # tokens that windows of a long passage share, a quarter of a window at most
 _LONGEST_ANSWER = 30  # tokens
 Rows: TypeAlias = Sequence[TaskRow]
@@ -210,7 +210,8 @@ class Words(HeadTask):
     def predict(self, batch: HeadBatch) -> list[Any]:
         classes = iter(_select_word_logits(batch).argmax(-1).tolist())
         return [
-            [next(classes) if p >= 0 else _MISSED for p in item.places] for item in batch.inputs
+            [next(classes) if p >= 0 else _MISSING_PREDICTION for p in item.places]
+            for item in batch.inputs
         ]
 
 

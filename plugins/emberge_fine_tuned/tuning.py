@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from emberge import TrainingError, draw_order, make_seed
 from emberge.encoding import PassResult, compute_token_states, find_device
-from emberge.ranks import ALONE
+from emberge.ranks import SINGLE_RANK
 from emberge.training import (
     EarlyStopping,
     FitOptions,
@@ -52,7 +52,7 @@ class Tuned:
 class Tuning(Trainee):
     """A model with a fresh head on a task; `progress` gets the steps done, of all steps."""
 
-    ranks = ALONE
+    ranks = SINGLE_RANK
     warms_up_from_zero = True
 
     def __init__(

@@ -148,7 +148,7 @@ def _map_ties(shared: _SharedParameters) -> Equivalent:
 
 
 def _build_chain_mapper(
-    name: str, trimming: str, *own: str, rescale: bool, notes: tuple[str, ...] = ()
+    name: str, trimming: str, *parameters: str, rescale: bool, notes: tuple[str, ...] = ()
 ) -> Callable[[_SharedParameters], Equivalent]:
     """Return a function that maps settings to the chain `name`, which drops, rescales and adds deltas."""
 
@@ -157,15 +157,15 @@ def _build_chain_mapper(
         rescales = shared.plain("rescale", rescale)
         if rescales != rescale:
             link = link.with_options(rescale_mode="l1" if rescales else "none")
-        return Equivalent((link,), {p: (trimming, p) for p in ("density", *own)}, notes)
+        return Equivalent((link,), {p: (trimming, p) for p in ("density", *parameters)}, notes)
 
     return make
 
 
 def _build_drop_mapper(
-    name: str, trimming: str, *own: str
+    name: str, trimming: str, *parameters: str
 ) -> Callable[[_SharedParameters], Equivalent]:
-    return _build_chain_mapper(name, trimming, *own, rescale=True, notes=(_RANDOM_NOTE,))
+    return _build_chain_mapper(name, trimming, *parameters, rescale=True, notes=(_RANDOM_NOTE,))
 
 
 def _map_sce(shared: _SharedParameters) -> Link:

@@ -50,10 +50,12 @@ def plan_sources(
     except ValueError as error:
         problems.append(Problem(f"merge method '{name}': {error}", merged.place.where))
     outer = [read_scope(s, declared, name, problems, of_model=False) for s in merged.scopes]
-    own = [read_scope(s.scope, declared, name, problems, of_model=True) for s in sources]
+    source_settings = [
+        read_scope(s.scope, declared, name, problems, of_model=True) for s in sources
+    ]
     has_base = method.spec.contract.base != "ignored"
     base = next((s for s in sources if has_base and s.model == merged.base), None)
-    planner = _Planner(name, declared, merged, sources, base, outer, own)
+    planner = _Planner(name, declared, merged, sources, base, outer, source_settings)
     if len(problems) == before:
         problems += planner.find_missing()
     return planner.plan() if len(problems) == before else None
@@ -61,7 +63,7 @@ def plan_sources(
 
 @dataclass(frozen=True)
 class _Planner:
-    """Planner of a merge; `own` has the settings of each source, `outer` those of the scopes around it."""
+    """Planner of a merge; `source_settings` are each source's, `outer` those of the scopes around it."""
 
     method: str
     declared: Mapping[str, Any]
@@ -69,12 +71,12 @@ class _Planner:
     sources: Sequence[Source]
     base: Source | None
     outer: Sequence[Settings]
-    own: Sequence[Settings]
+    source_settings: Sequence[Settings]
 
     @property
     def _models(self) -> list[tuple[Source, tuple[Settings, ...]]]:
         """The models without the base, each with all settings that it reads."""
-        pairs = zip(self.sources, self.own, strict=True)
+        pairs = zip(self.sources, self.source_settings, strict=True)
         return [(source, (own, *self.outer)) for source, own in pairs if source is not self.base]
 
     def find_missing(self) -> Iterator[Problem]:
@@ -129,7 +131,7 @@ class _Planner:
                 yield name, setting
 
     def _list_notes(self, of_models: Sequence[Settings]) -> Iterator[str]:
-        if any(UNUSED_PARAMETER in scope for scope in (*self.outer, *self.own)):
+        if any(UNUSED_PARAMETER in scope for scope in (*self.outer, *self.source_settings)):
             yield "int8_mask saves mergekit memory and changes no result; it is left out"
         if self.method == "task_arithmetic" and any("density" in one for one in of_models):
             yield "task_arithmetic drops nothing, so density means nothing to it; it is left out"

@@ -16,7 +16,7 @@ from emberge.tensor_names import find_prefix
 _MLP = r"((?:encoder\.)?layers\.(\d+)\.mlp\.)((?:gate_proj|up_proj|down_proj)\.\w+)"
 _BERT = r"(encoder\.layer\.(\d+)\.)((?:intermediate|output)\.dense\.\w+)"
 
-ROUTED = "emberge_routed"
+ROUTED_TYPE = "emberge_routed"
 """The model type of upcycled models."""
 LayerChoice = Literal["alternate", "all"] | tuple[WholeNumber, ...]
 
@@ -32,7 +32,7 @@ BLOCKS = {
 
 def has_experts(config: Mapping[str, Any]) -> bool:
     """Return whether a config is that of a model with experts, of this plugin or of transformers."""
-    return config.get("model_type") == ROUTED or TrunkConfig(config).experts > 0
+    return config.get("model_type") == ROUTED_TYPE or TrunkConfig(config).experts > 0
 
 
 @dataclass(frozen=True)

@@ -23,7 +23,7 @@ from emberge import (
 from emberge.model_folder import Checkpoint
 from emberge.tensor_files import TensorSpec
 
-from emberge_moe.dense_model import ROUTED, has_experts
+from emberge_moe.dense_model import ROUTED_TYPE, has_experts
 from emberge_moe.expert_tensors import AveragedTensor
 from emberge_moe.routed_format import CODE, RestoredTensors, restore_tensors
 
@@ -48,7 +48,7 @@ class RoutedModel:
                 f"{folder}: has no experts ({model_type}), so it is dense already"
             )
         dense_config = config.get("inner")
-        if model_type != ROUTED or not isinstance(dense_config, Mapping):
+        if model_type != ROUTED_TYPE or not isinstance(dense_config, Mapping):
             raise CheckpointError(
                 f"{folder}: its config does not have the dense model that it was upcycled from, so there is "
                 "none to go back to; only models that emberge upcycled have it"
@@ -119,7 +119,7 @@ class Downcycle(Step):
                 shares = read_load(workspace.artifact(self.load_of)[0], routed)
             self._write(routed, shares, model.fingerprint, workspace)
         details: dict[str, Any] = {
-            "from": ROUTED,
+            "from": ROUTED_TYPE,
             "to": routed.dense_config["model_type"],
             "layers": sorted(routed.restored.experts),
         }

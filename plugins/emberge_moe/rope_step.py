@@ -31,7 +31,7 @@ from emberge_moe.expert_tensors import JoinedTensor
 
 _FROM, _TO = "xlm-roberta", "jina_embeddings_v3"
 # Names of XLM-R and, as its own class stores them, of the rotary model.
-_RENAMED = (
+_RENAMED_TENSORS = (
     (r"embeddings\.LayerNorm\.", "emb_ln."),
     (r"encoder\.layer\.(\d+)\.attention\.output\.dense\.", r"encoder.layers.\1.mixer.out_proj."),
     (r"encoder\.layer\.(\d+)\.attention\.output\.LayerNorm\.", r"encoder.layers.\1.norm1."),
@@ -39,18 +39,20 @@ _RENAMED = (
     (r"encoder\.layer\.(\d+)\.output\.dense\.", r"encoder.layers.\1.mlp.fc2."),
     (r"encoder\.layer\.(\d+)\.output\.LayerNorm\.", r"encoder.layers.\1.norm2."),
 )
-_SAME = re.compile(r"(embeddings\.(word|token_type)_embeddings|pooler\.dense|lm_head)\.")
+_UNCHANGED_TENSORS = re.compile(
+    r"(embeddings\.(word|token_type)_embeddings|pooler\.dense|lm_head)\."
+)
 _ATTENTION = re.compile(r"encoder\.layer\.(\d+)\.attention\.self\.(query|key|value)\.(weight|bias)")
 _POSITIONS = re.compile(r"embeddings\.position_(embeddings\.weight|ids)")
 # Keys of XLM-R's config that mean nothing to the rotary class.
-_UNKNOWN = frozenset(
+_UNKNOWN_KEYS = frozenset(
     {
         *("model_type", "architectures", "auto_map", "_name_or_path", "transformers_version"),
         *("position_embedding_type", "is_decoder", "add_cross_attention", "output_past"),
     }
 )
 _CLASSES = {True: "JinaEmbeddingsV3ForMaskedLM", False: "JinaEmbeddingsV3Model"}
-_ADAPT = (
+_ADAPT_WARNING = (
     "the result reads positions in a way that its weights have not learned, so its embeddings are worth "
     "little yet: train it with the loss mlm before any other use"
 )
@@ -99,7 +101,7 @@ class Rope(Step):
             except EmbergeError as error:
                 yield context.problem(str(error), "model")
                 return
-        yield context.warning(_ADAPT, "model")
+        yield context.warning(_ADAPT_WARNING, "model")
 
     def run(self, workspace: Workspace) -> Artifact:
         from emberge.merging import build_result
@@ -118,11 +120,11 @@ class Rope(Step):
             files={checkpoint.locate_in_trunk("config.json"): config},
             complete=self._write_max_length,
         )
-        workspace.warn(_ADAPT)
+        workspace.warn(_ADAPT_WARNING)
         details = {
             "rope_theta": self.rope_theta,
             "max_length": self.max_length,
-            "to_be_adapted": _ADAPT,
+            "to_be_adapted": _ADAPT_WARNING,
         }
         return model.describe_change(self.model, "giving rotary positions to", details)
 
@@ -152,7 +154,7 @@ def build_rotary_config(
             f"{checkpoint.folder}: is '{config.get('model_type')}'; rope takes XLM-R (xlm-roberta), whose "
             f"rotary class is {_TO}"
         )
-    kept_settings: Mapping[str, Any] = {k: v for k, v in config.items() if k not in _UNKNOWN}
+    kept_settings: Mapping[str, Any] = {k: v for k, v in config.items() if k not in _UNKNOWN_KEYS}
     masked = not checkpoint.has_weights or any(
         name.startswith("lm_head.") for name in checkpoint.names.heads
     )
@@ -204,10 +206,10 @@ def list_rotary_tensors(checkpoint: Checkpoint) -> list[TensorSpec]:
 
 def _find_rotary_name(name: str) -> str:
     """Return the rotary class's name of an unchanged tensor; "" if the class lacks the tensor."""
-    for old, new in _RENAMED:
+    for old, new in _RENAMED_TENSORS:
         if re.match(old, name):
             return re.sub(old, new, name)
-    return name if _SAME.match(name) else ""
+    return name if _UNCHANGED_TENSORS.match(name) else ""
 
 
 def _join_rows(name: str, parts: tuple[TensorSpec, ...]) -> TensorSpec:

@@ -11,7 +11,7 @@ from typing import Any
 from emberge.tensor_files import TensorSpec
 from emberge.tensor_names import find_prefix
 
-from emberge_moe.dense_model import ROUTED, DenseModel, LayerRouting
+from emberge_moe.dense_model import ROUTED_TYPE, DenseModel, LayerRouting
 from emberge_moe.expert_tensors import JoinedTensor, slice_tensor
 
 CODE = Path(__file__).parent / "modeling_emberge_routed.py"
@@ -19,8 +19,8 @@ CODE = Path(__file__).parent / "modeling_emberge_routed.py"
 _ROUTER = re.compile(r"(.*(?:layers|layer)\.(\d+)\.(?:mlp\.)?)router\.weight")
 
 # The model type whose tensors have other names on disk than in memory, and parts of both names.
-_ROTARY = "jina_embeddings_v3"
-_RENAMED = (
+_ROTARY_TYPE = "jina_embeddings_v3"
+_RENAMED_TENSORS = (
     ("emb_ln.", "embeddings.LayerNorm."),
     ("encoder.layers.", "layers."),
     (".norm1.", ".post_attention_layernorm."),
@@ -28,7 +28,7 @@ _RENAMED = (
     (".mixer.out_proj.", ".self_attn.o_proj."),
 )
 # Its one matrix of query, key and value on disk, and the three in memory.
-_FUSED = ".mixer.Wqkv."
+_FUSED_NAME = ".mixer.Wqkv."
 _SPLIT = tuple(f".self_attn.{one}_proj." for one in "qkv")
 
 
@@ -48,7 +48,7 @@ def build_routed_config(dense: DenseModel, routing: LayerRouting) -> dict[str, A
     """Return the config of the routed model, which has the dense model's whole config inside."""
     module = CODE.stem
     return {
-        "model_type": ROUTED,
+        "model_type": ROUTED_TYPE,
         "architectures": ["EmbergeRoutedModel"],
         "auto_map": {
             "AutoConfig": f"{module}.EmbergeRoutedConfig",
@@ -125,34 +125,34 @@ def _fuse_parts(model_type: str, specs: Mapping[str, TensorSpec]) -> Iterator[Te
     """Yield tensors under their names on disk; query, key and value are joined if the type fuses them."""
     first, *others = _SPLIT
     for name, spec in specs.items():
-        if model_type != _ROTARY or not any(part in name for part in _SPLIT):
+        if model_type != _ROTARY_TYPE or not any(part in name for part in _SPLIT):
             yield spec.with_name(name)
         elif first in name:
             parts = (spec, *(specs[name.replace(first, other)] for other in others))
             rows = sum(part.shape[0] for part in parts)
-            fused = name.replace(first, _FUSED)
+            fused = name.replace(first, _FUSED_NAME)
             yield JoinedTensor(fused, (rows, *spec.shape[1:]), spec.dtype, parts=parts)
 
 
 def _to_loaded_name(model_type: str, name: str) -> str:
     """Return the name in memory of a model type's tensor on disk; both names without the prefix."""
-    for stored, loaded in _RENAMED if model_type == _ROTARY else ():
+    for stored, loaded in _RENAMED_TENSORS if model_type == _ROTARY_TYPE else ():
         name = _replace_part(name, stored, loaded)
     return name
 
 
 def _to_stored_name(model_type: str, name: str) -> str:
     """Return the name on disk of a model type's tensor in memory; both names without the prefix."""
-    for stored, loaded in _RENAMED if model_type == _ROTARY else ():
+    for stored, loaded in _RENAMED_TENSORS if model_type == _ROTARY_TYPE else ():
         name = _replace_part(name, loaded, stored)
     return name
 
 
 def _split_name(model_type: str, fused: str) -> list[str]:
     """Return the names in memory of the three parts of a fused matrix on disk; empty for other tensors."""
-    if model_type != _ROTARY or _FUSED not in fused:
+    if model_type != _ROTARY_TYPE or _FUSED_NAME not in fused:
         return []
-    return [_to_loaded_name(model_type, fused.replace(_FUSED, part)) for part in _SPLIT]
+    return [_to_loaded_name(model_type, fused.replace(_FUSED_NAME, part)) for part in _SPLIT]
 
 
 def _replace_part(name: str, old: str, new: str) -> str:

@@ -12,7 +12,7 @@ from emberge import CheckpointError, Workspace, make_seed
 from emberge.tensor_files import TensorSpec
 from emberge.wording import count_noun
 
-from emberge_moe.dense_model import BLOCKS, ROUTED, DenseModel, LayerRouting, has_experts
+from emberge_moe.dense_model import BLOCKS, ROUTED_TYPE, DenseModel, LayerRouting, has_experts
 from emberge_moe.expert_tensors import NormalTensor
 from emberge_moe.routed_format import (
     CODE,
@@ -109,7 +109,7 @@ class UpcyclePlan:
     @property
     def key(self) -> list[object]:
         """JSON values of all that decides the bytes of the result."""
-        return [ROUTED, repr(self.routing), list(self.contents), self.seed]
+        return [ROUTED_TYPE, repr(self.routing), list(self.contents), self.seed]
 
     def write(self, workspace: Workspace) -> None:
         """Write the model into the step's folder, with one copy job for each tensor."""
@@ -137,7 +137,7 @@ class UpcyclePlan:
         """Return the facts of the result for the artifact."""
         return {
             "from": self.dense.model_type,
-            "format": ROUTED,
+            "format": ROUTED_TYPE,
             "loads_with": f"its class is {CODE.name} in the folder",
             "layers": list(self.routing.layers),
             "experts": self.routing.experts,
@@ -151,8 +151,8 @@ class UpcyclePlan:
         before = sum(spec.elements for spec in self.dense.checkpoint.specs.values())
         after = self.parameters
         return [
-            f"{self.dense.model_type} becomes {ROUTED}, which needs trust_remote_code=True: its class is "
-            f"{CODE.name} in the folder",
+            f"{self.dense.model_type} becomes {ROUTED_TYPE}, which needs trust_remote_code=True: its class "
+            f"is {CODE.name} in the folder",
             f"layers {', '.join(map(str, self.routing.layers))}: "
             f"{count_noun(self.routing.experts, 'expert')}, {self.routing.top_k} a token",
             f"parameters {before:,} become {after['all']:,}, {after['active']:,} of them active for a token",

@@ -13,10 +13,10 @@ from emberge_mteb.task_media import read_batch_inputs
 
 @dataclass(frozen=True)
 class Prompts:
-    """Choice of a prompt by task and side: `template` if set, else the model's `own`, else `default`."""
+    """Choice of a prompt by task and side: `template` if set, else one in `by_name`, else `default`."""
 
     template: str | None = None
-    own: Mapping[str, str] = field(default_factory=dict)
+    by_name: Mapping[str, str] = field(default_factory=dict)
     default: str = ""
 
     def choose(
@@ -35,7 +35,7 @@ class Prompts:
         names = [f"{task}-{side}", task, f"{kind}-{side}", kind, side or ""]
         if side == "document":
             names.append("passage")
-        return next((self.own[name] for name in names if name in self.own), self.default)
+        return next((self.by_name[name] for name in names if name in self.by_name), self.default)
 
 
 class TaskTexts:

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from jinja2 import Environment, Template
 
 
-UNKNOWN = "unknown"
+UNKNOWN_WORD = "unknown"
 _IDENTIFIER = re.compile(r"[A-Za-z0-9][A-Za-z0-9.+_-]*")
 _MEDIA = {"image": "images", "audio": "sound"}
 # Details of a step that are elsewhere in the card or help no reader.
@@ -178,7 +178,7 @@ def _build_front(facts: CardFacts) -> ModelCardData:
 def _is_known(licence: str) -> bool:
     """Return whether a licence has the form of an identifier, as the front matter requires."""
     is_identifier = _IDENTIFIER.fullmatch(licence) is not None
-    return is_identifier and licence.lower() not in (UNKNOWN, "other")
+    return is_identifier and licence.lower() not in (UNKNOWN_WORD, "other")
 
 
 def _describe_model(facts: CardFacts) -> Markdown:
@@ -247,7 +247,7 @@ def _write_options(facts: CardFacts) -> str:
 
 def _count_rows(data: Trained) -> str:
     if data.rows is None:
-        return UNKNOWN
+        return UNKNOWN_WORD
     size_text = f" of {data.whole:,}" if data.whole not in (None, data.rows) else ""
     return f"{data.rows:,}{size_text}"
 

@@ -33,7 +33,7 @@ _MOST_LABELS = 20
 # Variables of the page's style sheet; a number in this list is the colour that matplotlib draws with.
 _VARIABLES = ("ink", "soft", "line", "grid", "neutral", *(f"c{i}" for i in range(8)))
 # Characters that HTML and XML refuse: most control characters, and lone surrogates.
-_REFUSED = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\ud800-\udfff\ufffe\uffff]")
+_REFUSED_CHARACTERS = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\ud800-\udfff\ufffe\uffff]")
 _SHAPES = tuple(zip("●■◆▲▼◄►", "osD^v<>", strict=True))
 
 
@@ -47,7 +47,7 @@ class Look:
 
 
 # Look of a model that is compared with but was not made here.
-NEUTRAL = Look("neutral", *_SHAPES[0])
+NEUTRAL_LOOK = Look("neutral", *_SHAPES[0])
 
 
 def assign_looks(names: Iterable[str]) -> dict[str, Look]:
@@ -173,7 +173,7 @@ def _write_svg(figure: object, label: str) -> Markup:
 
 def drop_refused(text: str) -> str:
     """Return HTML or XML without the characters that both refuse."""
-    return _REFUSED.sub("", text)
+    return _REFUSED_CHARACTERS.sub("", text)
 
 
 def _use_page_colours(text: str) -> str:

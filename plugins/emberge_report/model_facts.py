@@ -41,7 +41,7 @@ class ModelKind:
     lines: tuple[str, ...] = ()
 
 
-_ASK = (
+_SNIPPET_LINES = (
     'queries = model.encode_query(["how to sort a list"])',
     'documents = model.encode_document(["sorted(items)", "open(path)"])',
     "print(model.similarity(queries, documents))",
@@ -60,7 +60,7 @@ _KINDS = {
         ("feature-extraction", "sparse-encoder", "sparse"),
         "sparse text-embedding model",
         "It gives a text a weight for each of a few words; texts that mean similar things share words.",
-        _ASK,
+        _SNIPPET_LINES,
     ),
     "MultiVectorEncoder": ModelKind(
         "MultiVectorEncoder",
@@ -68,7 +68,7 @@ _KINDS = {
         ("feature-extraction", "multi-vector", "ColBERT", "late-interaction"),
         "multi-vector text-embedding model",
         "It turns each token of a text into a vector; a document fits a query whose vectors meet theirs.",
-        _ASK,
+        _SNIPPET_LINES,
     ),
     "CrossEncoder": ModelKind(
         "CrossEncoder",
@@ -121,7 +121,7 @@ class Anatomy:
     def snippet(self) -> tuple[str, ...]:
         """Lines of code for queries and documents; empty for a model with one kind of text."""
         asymmetric = self.prompts.get("query") or self.prompts.get("document")
-        return self.model_kind.lines or (_ASK if asymmetric else ())
+        return self.model_kind.lines or (_SNIPPET_LINES if asymmetric else ())
 
     @property
     def first_prompt(self) -> str | None:

@@ -12,7 +12,7 @@ from emberge.wording import count_noun
 from emberge_evaluate import build_difference_tables, build_table
 
 from emberge_report import charts, formats, models_view, scores_view
-from emberge_report.charts import NEUTRAL, Look
+from emberge_report.charts import NEUTRAL_LOOK, Look
 from emberge_report.conclusions import draw_conclusions
 from emberge_report.figures import draw_cells, read_layer_weights
 from emberge_report.model_facts import list_details
@@ -73,7 +73,7 @@ def _open_templates() -> Environment:
         lstrip_blocks=True,
     )
     environment.globals |= {
-        **{"MOST_PANELS": _MOST_PANELS, "NEUTRAL": NEUTRAL},
+        **{"MOST_PANELS": _MOST_PANELS, "NEUTRAL": NEUTRAL_LOOK},
         "can_draw": charts.can_draw,
     }
     environment.filters |= {

@@ -91,7 +91,7 @@ class Student:
                 lambda side: stack.write(numbers, workspace, content=model.fingerprint, out=side),
             )
 
-        join_ranks(workspace.machine.device).on_first_rank(write)
+        join_ranks(workspace.machine.device).run_on_first_rank(write)
         return folder
 
 

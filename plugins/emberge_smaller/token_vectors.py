@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from emberge.encoding import TextEmbedder
 
 # Tokens of vocabularies that no text has: `[unused12]` of BERT, `<unused12>` of Gemma.
-_UNUSED = re.compile(r"\[unused\d+\]|<unused\d+>")
+_UNUSED_TOKEN = re.compile(r"\[unused\d+\]|<unused\d+>")
 # A text whose tokens any tokenizer knows; the tokens around them are the special ones.
 _PROBE = "a"
 # Coefficient a of SIF: tokens with a probability far above it hardly count.
@@ -36,7 +36,7 @@ def list_tokens_of_texts(tokenizer: Any) -> dict[int, str]:
     return {
         token_id: token
         for token, token_id in sorted(vocabulary.items(), key=lambda item: item[1])
-        if token_id not in special and not _UNUSED.fullmatch(token)
+        if token_id not in special and not _UNUSED_TOKEN.fullmatch(token)
     }
 
 

@@ -16,7 +16,7 @@ from emberge_weights.unit_scores import UnitScores, compute_standard_error, mean
 from emberge_weights.weight_sets import WeightSet
 
 # Place of equal weights among the candidates.
-EQUAL = 0
+EQUAL_CANDIDATE = 0
 # Low ones draw near a single model, high ones near equal weights.
 CONCENTRATIONS = (0.3, 1.0, 3.0, 10.0)
 SHARES = tuple(round(0.1 * tenth, 1) for tenth in range(1, 10))
@@ -70,7 +70,7 @@ def list_fixed_candidates(models: int, base: bool, base_share: float = 0.0) -> A
 
 def from_equal(weights: Array) -> NDArray[np.float64]:
     """Return the distance of each weighting from the first: the share of weight that is moved, 0 to 1."""
-    distance: NDArray[np.float64] = np.abs(weights - weights[EQUAL]).sum(1) / 2
+    distance: NDArray[np.float64] = np.abs(weights - weights[EQUAL_CANDIDATE]).sum(1) / 2
     return distance
 
 
@@ -194,9 +194,11 @@ def choose(
         contributions = [set_scores.compute_contributions() for set_scores in scores]
         return ChosenWeighting(choose_simplest(weights, contributions), gain)
     if cautious is None:
-        return ChosenWeighting(EQUAL, gain)
-    over_base = compare(scores, [weights.shape[1], EQUAL])  # the base is the last member alone
-    return ChosenWeighting(EQUAL if over_base.clear else cautious, gain, over_base)
+        return ChosenWeighting(EQUAL_CANDIDATE, gain)
+    over_base = compare(
+        scores, [weights.shape[1], EQUAL_CANDIDATE]
+    )  # the base is the last member alone
+    return ChosenWeighting(EQUAL_CANDIDATE if over_base.clear else cautious, gain, over_base)
 
 
 def choose_simplest(weights: Array, contributions: Sequence[Array]) -> int:
@@ -232,7 +234,7 @@ def measure_held_out(
             set_scores.compute_contributions(units)
             for set_scores, units in zip(scores, seen, strict=True)
         ]
-        pair = [rule(seen_contributions), EQUAL]
+        pair = [rule(seen_contributions), EQUAL_CANDIDATE]
         for gain, set_scores, units in zip(gains, scores, unseen, strict=True):
             choice, equal = set_scores.select(pair).compute_contributions(units)
             gain[0, units] += (choice - equal) / HALVINGS

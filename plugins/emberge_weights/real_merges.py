@@ -13,7 +13,7 @@ from emberge import Model, Stage
 from emberge.merging import MergeRequest, merge_checkpoints
 from numpy.typing import NDArray
 
-from emberge_weights.candidates import EQUAL, Search, choose_simplest, from_equal
+from emberge_weights.candidates import EQUAL_CANDIDATE, Search, choose_simplest, from_equal
 from emberge_weights.members import SetEmbedder, SideVectors, build_member_inputs
 from emberge_weights.set_scores import score_set
 from emberge_weights.unit_scores import UnitScores, mean_score
@@ -23,7 +23,7 @@ Array = NDArray[np.float64]
 # Candidates that are merged, equal weights among them.
 MERGES = 5
 # Nearer than this to another merge a candidate is left out: it would add nothing.
-APART = 0.05
+LEAST_DISTANCE = 0.05
 
 
 @dataclass(frozen=True, eq=False)
@@ -42,7 +42,7 @@ class RealMerges:
         """Return the index of the candidate to take, based on the merges' real scores."""
         if not search.choice.gain.clear:
             choice = search.choice.index
-            return choice if choice in self.candidates else EQUAL
+            return choice if choice in self.candidates else EQUAL_CANDIDATE
         contributions = [set_scores.compute_contributions() for set_scores in self.scores]
         candidates = list(self.candidates)
         return candidates[choose_simplest(search.weights[candidates], contributions)]
@@ -50,10 +50,10 @@ class RealMerges:
 
 def pick_merges(search: Search) -> list[int]:
     """Return the indices of the candidate with equal weights, of the choice, and of the best others."""
-    picked = [EQUAL]
+    picked = [EQUAL_CANDIDATE]
     for candidate in [search.choice.index, *np.argsort(-search.means, kind="stable").tolist()]:
         distances = [from_equal(search.weights[[other, candidate]])[1] for other in picked]
-        if len(picked) < MERGES and min(distances) > APART:
+        if len(picked) < MERGES and min(distances) > LEAST_DISTANCE:
             picked.append(candidate)
     return picked
 

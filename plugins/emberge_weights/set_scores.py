@@ -16,15 +16,15 @@ from emberge_weights.weight_sets import WeightSet
 
 Indices = NDArray[np.int64]
 # Numbers of gathered embeddings in memory at once.
-GATHERED = 16 << 20
-_TINY = 1e-20
+GATHERED_NUMBERS = 16 << 20
+_TINY_LENGTH = 1e-20
 Array = NDArray[np.float64]
 # Documents of a query that are ranked: the first ones of any single member and of equal weights.
 DEPTH = 100
-TOP = 10
+TOP_DOCUMENTS = 10
 # Cosines in memory at once, and documents that are searched at once.
 CELLS = 8 << 20
-SEARCHED = 8192
+SEARCHED_DOCUMENTS = 8192
 
 
 @dataclass(frozen=True, eq=False)
@@ -44,8 +44,8 @@ class PairProducts:
         flat = self.dots.flatten(1)
         cosines = (terms @ flat).view(len(terms), *self.dots.shape[1:])
         lengths = (terms @ self.documents.flatten(1)).view_as(cosines)
-        cosines.mul_(lengths.clamp_min_(_TINY).rsqrt_())
-        return cosines.mul_((terms @ self.queries).clamp_min_(_TINY).rsqrt_()[..., None])
+        cosines.mul_(lengths.clamp_min_(_TINY_LENGTH).rsqrt_())
+        return cosines.mul_((terms @ self.queries).clamp_min_(_TINY_LENGTH).rsqrt_()[..., None])
 
 
 def expand_quadratic(weights: NDArray[np.float64]) -> Tensor:
@@ -64,7 +64,7 @@ def yield_products(
 ) -> Iterator[tuple[slice, PairProducts]]:
     """Yield (slice of queries, products of the members' vectors of these queries and their documents)."""
     dimension = members[0].queries[0:1].shape[1]
-    step = max(1, GATHERED // (documents.shape[1] * len(members) * dimension))
+    step = max(1, GATHERED_NUMBERS // (documents.shape[1] * len(members) * dimension))
     for start in range(0, len(documents), step):
         part = slice(start, min(start + step, len(documents)))
         query_vectors = stack_members([member.queries for member in members], part)
@@ -167,8 +167,8 @@ def find_first_documents(
     )
     best = torch.empty(len(queries), 0)
     places = torch.empty(len(queries), 0, dtype=torch.int64)
-    for start in range(0, count, SEARCHED):
-        part = slice(start, min(start + SEARCHED, count))
+    for start in range(0, count, SEARCHED_DOCUMENTS):
+        part = slice(start, min(start + SEARCHED_DOCUMENTS, count))
         scores = queries @ _sum_unit_rows([m.documents for m in members], weights, part).T
         numbers = torch.arange(part.start, part.stop).expand(len(queries), -1)
         best = torch.cat([best, scores], 1)
@@ -191,11 +191,11 @@ def _read_gains(
     """Return gains [queries, documents of each query], and each query's best possible discounted sum."""
     gains = np.zeros(documents.shape, np.float32)
     ideal = np.zeros(len(documents), np.float32)
-    discounts = 1 / np.log2(np.arange(2, TOP + 2))
+    discounts = 1 / np.log2(np.arange(2, TOP_DOCUMENTS + 2))
     for query, grades in enumerate(weight_set.relevant):
         for document, grade in grades.items():
             gains[query][is_document[query] & (documents[query] == document)] = max(0, grade)
-        top = np.sort([max(0, grade) for grade in grades.values()])[::-1][:TOP]
+        top = np.sort([max(0, grade) for grade in grades.values()])[::-1][:TOP_DOCUMENTS]
         ideal[query] = (top * discounts[: len(top)]).sum()
     return torch.from_numpy(gains), torch.from_numpy(ideal)
 
@@ -209,7 +209,7 @@ def _compute_ndcg(cosines: Tensor, gains: Tensor, ideal: Tensor) -> Tensor:
 
     Documents with equal cosines have the mean of their gains, as in the mean over all of their orders.
     """
-    depth = min(TOP, cosines.shape[2])
+    depth = min(TOP_DOCUMENTS, cosines.shape[2])
     rounded, expanded = cosines.round(decimals=_DECIMALS), gains.expand(len(cosines), -1, -1)
     best, order = rounded.topk(min(depth + 1, cosines.shape[2]), dim=2)
     top_gains = expanded.gather(2, order)

@@ -24,7 +24,7 @@ from emberge_data import (
 Split = Literal["test", "dev"]
 Statistic = Literal["mean", "spearman"]
 # With fewer queries chance decides.
-FEWEST = 50
+FEWEST_QUERIES = 50
 _METRICS: Mapping[str, tuple[str, ...]] = {
     "retrieval": ("ndcg_at_10",),
     "sts": ("spearman", "cosine_spearman"),
@@ -96,11 +96,11 @@ def require_sets(sets: Sequence[WeightSet]) -> None:
         DataError: if a set has fewer than 50 queries or pairs.
     """
     for weight_set in sets:
-        if len(weight_set.queries) < FEWEST:
+        if len(weight_set.queries) < FEWEST_QUERIES:
             count = count_noun(len(weight_set.queries), weight_set.unit)
             raise DataError(
                 f"set '{weight_set.name}' has {count}; with so few chance decides; "
-                f"take a set with {FEWEST} or more"
+                f"take a set with {FEWEST_QUERIES} or more"
             )
 
 

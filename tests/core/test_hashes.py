@@ -8,7 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from emberge.hashes import LARGE, HashCache, find_user_table
+from emberge.hashes import LARGE_FILE_BYTES, HashCache, find_user_table
 
 
 @pytest.fixture
@@ -24,7 +24,7 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 @pytest.fixture
 def file(tmp_path: Path) -> Path:
     path = tmp_path / "model.safetensors"
-    path.write_bytes(os.urandom(LARGE))
+    path.write_bytes(os.urandom(LARGE_FILE_BYTES))
     return path
 
 
@@ -82,7 +82,7 @@ def test_a_file_that_has_just_changed_is_not_remembered(
 
 def test_hashes_of_simultaneous_runs_are_all_kept(cache: Path, file: Path) -> None:
     other = file.with_name("other")
-    other.write_bytes(os.urandom(LARGE))
+    other.write_bytes(os.urandom(LARGE_FILE_BYTES))
     one, two = (HashCache(find_user_table()) for _ in range(2))
     one.of(file)
     two.of(other)
@@ -97,7 +97,7 @@ def test_the_table_has_no_paths_and_drops_its_oldest_entries(
     monkeypatch.setattr("emberge.hashes._MOST_FILES", 2)
     files = [file.with_name(f"{number}") for number in range(3)]
     for one in files:
-        one.write_bytes(os.urandom(LARGE))
+        one.write_bytes(os.urandom(LARGE_FILE_BYTES))
         reads(one)
     table = (cache / "emberge" / "hashes.json").read_text()
     assert len(json.loads(table)) == 2

@@ -17,7 +17,7 @@ import torch.distributed as dist
 from emberge import Backbone, PerDataset
 from emberge.encoding import BatchEmbeddings, EncodePlan, encode_and_backward
 from emberge.ranks import (
-    ALONE,
+    SINGLE_RANK,
     Ranks,
     clip_gradients,
     gather_on_cpu,
@@ -182,7 +182,7 @@ def _gradients(
 def test_split_weights_have_the_gradients_of_whole_ones(
     model: Path, group: Ranks, autocast: torch.dtype | None
 ) -> None:
-    loss, norm, grads, weights = _gradients(model, ALONE, False, autocast)
+    loss, norm, grads, weights = _gradients(model, SINGLE_RANK, False, autocast)
     split_loss, split_norm, split_grads, split_weights_ = _gradients(model, group, True, autocast)
     assert norm > 0.5
     assert split_loss == pytest.approx(loss, rel=1e-5)

@@ -9,7 +9,7 @@ import pytest
 from emberge.recipes import write_plugin
 
 from tests.support import tiny
-from tests.support.commands import environment, python
+from tests.support.commands import python
 from tests.support.installed import build_wheel, emberge, fresh_venv
 from tests.support.sources import EXAMPLES, python_files
 from tests.support.tolerance import near
@@ -44,25 +44,6 @@ def test_the_example_is_a_strategy_a_loss_and_a_step_in_under_140_lines() -> Non
         if line.strip() and not line.strip().startswith("#")
     ]
     assert len(lines) < 140
-
-
-@pytest.mark.slow
-def test_the_examples_own_tests_pass() -> None:
-    done = python(
-        *(
-            "-m",
-            "pytest",
-            "-q",
-            "-p",
-            "no:cacheprovider",
-            "--rootdir",
-            str(EXAMPLE),
-            str(EXAMPLE / "tests"),
-        ),
-        env=environment(PYTHONPATH=str(EXAMPLE), PYTHONDONTWRITEBYTECODE="1"),
-        cwd=EXAMPLE,
-    )
-    assert " passed" in done.stdout
 
 
 @pytest.fixture(scope="module")

@@ -118,7 +118,7 @@ class Folders:
         mask = find_mask_token(checkpoint, step.mask_token)
         assert mask is not None
         for name, content in {
-            **mask.files(checkpoint),
+            **mask.read_files(checkpoint),
             "config.json": build_encoder_config(checkpoint),
         }.items():
             (folder / name).write_text(json.dumps(content), encoding="utf-8")

@@ -72,7 +72,7 @@ def test_languages_are_sampled_by_their_size_to_the_power_of_three_tenths() -> N
     heat = steps_of("moe/rope_xlmr")["adapted"].sampler[-1].temperature
     sampler = Proportional(temperature=heat, tail="wrap")
     languages = {DatasetInfo(n, "text", size): range(size) for n, size in SIZES.items()}
-    shares = sampler.compute_shares(sampler.batches_by_dataset(languages, 0))
+    shares = sampler.compute_shares(sampler.cut_dataset_batches(languages, 0))
     assert shares == pytest.approx([0.5707, 0.2860, 0.1433], abs=5e-5)
 
 

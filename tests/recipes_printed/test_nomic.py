@@ -62,7 +62,7 @@ def test_nomic_v2_is_tuned_on_the_sets_of_appendix_b() -> None:
 
 def test_glue_is_tuned_as_section_5_1_prints() -> None:
     (tuned,) = steps_of(ROPE)["glue"].evaluators
-    starts = {one.name: one.start for one in tuned.entries()}
+    starts = {one.name: one.start for one in tuned.list_entries()}
     assert starts.keys() == {"cola", "sst2", "mrpc", "stsb", "qqp", "mnli", "qnli", "rte"}
     assert {name for name, start in starts.items() if start == "mnli"} == {"rte", "stsb", "mrpc"}
     assert (tuned.epochs, tuned.patience, len(tuned.seeds)) == (3, None, 5)

@@ -17,7 +17,7 @@ MediaKind = Literal["image", "audio"]
 MEDIA_KINDS: tuple[MediaKind, ...] = get_args(MediaKind)
 _MARK = "\ufffc"
 # Replacement for the mark in text of data: Unicode's own replacement character.
-_REPLACED = "\ufffd"
+_REPLACED_CHARACTER = "\ufffd"
 _REFERENCE = re.compile(f"{_MARK}(image|audio):([0-9a-f]{{32}}):([^{_MARK}]+){_MARK}")
 
 
@@ -95,7 +95,7 @@ def pair_kind(anchor: str, others: Iterable[str]) -> str:
 
 def strip_media_marks(text: str) -> str:
     """Return text without the character that marks media, so that data cannot refer to files."""
-    return text.replace(_MARK, _REPLACED) if _MARK in text else text
+    return text.replace(_MARK, _REPLACED_CHARACTER) if _MARK in text else text
 
 
 def show_media(text: str) -> str:

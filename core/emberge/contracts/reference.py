@@ -14,7 +14,7 @@ from emberge.wording import hide_places
 _ADAPTER = re.compile(r"\+(?=(?:\.{1,2}|~|[\w.-]+)?/|\w+:)")
 # Longest name of a part, in characters. Of a longer name the end is kept, since paths of models
 # differ there.
-_LONGEST = 80
+_LONGEST_TEXT = 80
 
 
 ArtifactKind = Literal["model", "data", "scores", "report", "statistics", "file"]
@@ -81,7 +81,7 @@ class ModelRef(Reference):
         for text in dict.fromkeys(reference.text for reference in references):
             # A step's id has no `+`, which would begin an adapter, and does not end in `.checkpoints`.
             step_text = hide_places(text).removeprefix("$").replace(".checkpoints", "-checkpoints")
-            slug = re.sub(r"[^\w.,=-]+", "-", step_text)[-_LONGEST:].strip("-.") or "0"
+            slug = re.sub(r"[^\w.,=-]+", "-", step_text)[-_LONGEST_TEXT:].strip("-.") or "0"
             name, number = slug, 2
             while name.casefold() in used_names:
                 name, number = f"{slug}-{number}", number + 1

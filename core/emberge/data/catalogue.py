@@ -41,7 +41,7 @@ UNREAD_FACTS = frozenset(
 EVAL_PATH_NAMES = ("dir", "folder", "path")
 _LICENCE_KEYS = ("licence", "license")
 # Values of facts that are not stated.
-_UNKNOWN = ("", "unknown", "null", "~")
+_UNKNOWN_WORDS = ("", "unknown", "null", "~")
 # Options of sets that a catalogue has under other names, or not at all.
 _NOT_IN_SETS = frozenset({"only", "source", "where", "rows"})
 _NUMBERS = ("weight", "limit", "first")
@@ -211,6 +211,6 @@ def _read_origin(entries: Mapping[str, Node]) -> DataOrigin:
     stated = {
         name: replace(node, value=node.text.strip()) if isinstance(node, Scalar) else node
         for name, node in stated.items()
-        if not isinstance(node, Scalar) or node.text.strip() not in _UNKNOWN
+        if not isinstance(node, Scalar) or node.text.strip() not in _UNKNOWN_WORDS
     }
     return _build(DataOrigin, replace(facts, entries=stated), "a source", Path())

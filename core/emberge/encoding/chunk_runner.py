@@ -22,7 +22,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from emberge.contracts import Auxiliary, AuxiliaryMetrics
 from emberge.encoding.chunks import ChunkFeatures, Features
 from emberge.interpreter import read_available_memory
-from emberge.ranks import ALONE, Ranks
+from emberge.ranks import SINGLE_RANK, Ranks
 from emberge.seeds import make_seed
 
 # On a CPU other trainings may run at the same time; a GPU has one training.
@@ -91,7 +91,7 @@ class EncodePlan:
     kept_bytes: int | None = None
     autocast: torch.dtype | None = None
     dropout: bool = True
-    ranks: Ranks = ALONE
+    ranks: Ranks = SINGLE_RANK
     splits_weights: bool = False
     packing: int | None = None
 
@@ -182,7 +182,7 @@ class ChunkRunner:
     def _is_kept_by_all(self, keep: bool) -> bool:
         """Return whether all ranks that run this chunk together keep its graph."""
         # Split weights are handed round in a pass: a chunk runs again on every rank or on none.
-        return not self.plan.ranks.any_of([not keep])[0] if self.plan.splits_weights else keep
+        return not self.plan.ranks.join_flags([not keep])[0] if self.plan.splits_weights else keep
 
     def sum_counts(self, *, texts_on_all_ranks: bool) -> Tensor | None:
         """Return the sum of the first pass's counts over chunks and ranks; None without a loss term.

@@ -160,14 +160,14 @@ def _describe_infinite(model: str, share: str = "") -> str:
 
 def _mask_own_tokens(ids: Sequence[int], special: Sequence[int]) -> NDArray[np.bool_]:
     """Return a mask of `ids` that is False for the special tokens (`special`) at both ends."""
-    prefix_length = _common_prefix_length(ids, special)
-    suffix_length = _common_prefix_length(ids[prefix_length:][::-1], special[prefix_length:][::-1])
+    prefix_length = _measure_common_prefix(ids, special)
+    suffix_length = _measure_common_prefix(ids[prefix_length:][::-1], special[prefix_length:][::-1])
     mask = np.zeros(len(ids), bool)
     mask[prefix_length : len(ids) - suffix_length] = True
     return mask
 
 
-def _common_prefix_length(first: Sequence[int], second: Sequence[int]) -> int:
+def _measure_common_prefix(first: Sequence[int], second: Sequence[int]) -> int:
     """Return the length of the common prefix of two sequences of ids."""
     pairs = zip(first, second, strict=False)
     return sum(1 for _ in itertools.takewhile(lambda pair: pair[0] == pair[1], pairs))

@@ -29,7 +29,7 @@ from emberge.encoding.chunks import (
 from emberge.encoding.packing import pack_rows
 from emberge.encoding.token_files import Ragged
 
-UNSCORED = -100
+UNSCORED_LABEL = -100
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -118,7 +118,7 @@ class _TokenRows:
         """Return rows of one text each, or packed to a length."""
         lengths = np.fromiter((len(t.labels) for t in texts), np.int64, len(texts))
         scored = np.fromiter(
-            (np.count_nonzero(t.labels != UNSCORED) for t in texts), np.int64, len(texts)
+            (np.count_nonzero(t.labels != UNSCORED_LABEL) for t in texts), np.int64, len(texts)
         )
         rows = np.arange(len(texts))[:, None] if packing is None else pack_rows(lengths, packing)
         return cls(
@@ -145,7 +145,7 @@ def _place_labels(labels: Sequence[NDArray[np.int64]], features: Mapping[str, Te
     mask = features.get("attention_mask")
     if mask is None:
         return flat.view(ids.shape)
-    placed = torch.full_like(ids, UNSCORED)
+    placed = torch.full_like(ids, UNSCORED_LABEL)
     placed[mask.bool()] = flat
     return placed
 
@@ -180,7 +180,7 @@ def score_texts(
         numbers = range(start, min(start + TEXTS_AT_ONCE, len(texts)))
         corrupted_texts = [corrupt_text(encoder, texts[i], loss, seed_of(i)) for i in numbers]
         for i, corrupted in zip(numbers, corrupted_texts, strict=True):
-            scored[i] = int((corrupted.labels != UNSCORED).sum())
+            scored[i] = int((corrupted.labels != UNSCORED_LABEL).sum())
         pieces = cut_chunks([len(text.labels) for text in corrupted_texts], token_budget)
         with (
             torch.no_grad(),

@@ -330,11 +330,11 @@ class _AdapterApplier:
         return CheckpointError(f"{self.adapter.folder}: {message}")
 
 
-def _cast_saved(own: TensorSpec, saved: TensorSpec) -> TensorSpec:
+def _cast_saved(base_spec: TensorSpec, saved: TensorSpec) -> TensorSpec:
     """Return the adapter's own copy of a tensor, under the base's name and in its dtype."""
-    if saved.dtype == own.dtype or not own.mergeable:
-        return saved.with_name(own.name)
-    return AdaptedSpec(own.name, saved.shape, own.dtype, origin=saved, changes=())
+    if saved.dtype == base_spec.dtype or not base_spec.mergeable:
+        return saved.with_name(base_spec.name)
+    return AdaptedSpec(base_spec.name, saved.shape, base_spec.dtype, origin=saved, changes=())
 
 
 # How a whole SentenceTransformer numbers its modules.

@@ -26,7 +26,7 @@ from emberge.wording import join_some
 # The other remedy for a problem of the model that gives the result its files.
 TEMPLATE_REMEDY = "or name another model as 'template'"
 # Key of config.json for the fingerprint of the upcycling that a model comes from.
-_UPCYCLING = "upcycling"
+_UPCYCLING_KEY = "upcycling"
 
 
 def find_request_problems(request: MergeRequest) -> Iterator[Problem]:
@@ -188,7 +188,7 @@ def _find_other_experts(members: Mapping[str, Checkpoint]) -> Iterator[Problem]:
     """
     name_by_origin: dict[object, str] = {}
     for name, model in members.items():
-        if (origin := model.config.get(_UPCYCLING)) is not None:
+        if (origin := model.config.get(_UPCYCLING_KEY)) is not None:
             name_by_origin.setdefault(origin, name)
     if len(name_by_origin) > 1:
         first, other, *_ = name_by_origin.values()

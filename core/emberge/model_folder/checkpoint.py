@@ -28,7 +28,7 @@ from emberge.model_folder.st_layout import (
     require_inside,
 )
 from emberge.tensor_files import WEIGHTS, RemoteFile, TensorSpec, read_header
-from emberge.tensor_names import POOLER, TIED, Names, find_head, is_buffer
+from emberge.tensor_names import POOLER, TIED_NAMES, Names, find_head, is_buffer
 
 if TYPE_CHECKING:
     from emberge.tensor_files import TensorReader
@@ -223,7 +223,7 @@ class Checkpoint:
         # Only where a copy of a tied model is stored, samples of its numbers are read.
         modules = tuple(prefix for prefix in self.parts if prefix)
         names = Names.of(self.specs, modules=modules, config=self.config, folder=self.folder)
-        return replace(names, apart=frozenset(n for n in TIED if _is_apart(names, n)))
+        return replace(names, apart=frozenset(n for n in TIED_NAMES if _is_apart(names, n)))
 
     def read_names(self, *, whole: bool = True) -> Names | None:
         """Return `names`; None if a model with an adapter lacks the base's weights and `whole` is False."""

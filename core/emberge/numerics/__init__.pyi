@@ -23,7 +23,7 @@ from .score_tables import join_rows as join_rows
 from .score_tables import log_sum_products as log_sum_products
 from .score_tables import scale_to_unit as scale_to_unit
 from .stored_rows import DTYPES as DTYPES
-from .stored_rows import TOO_LARGE as TOO_LARGE
+from .stored_rows import MAGNITUDE_LIMIT as MAGNITUDE_LIMIT
 from .stored_rows import DeltaChange as DeltaChange
 from .stored_rows import KernelRows as KernelRows
 from .stored_rows import RowsError as RowsError

@@ -14,7 +14,7 @@ import numpy as np
 if TYPE_CHECKING:
     from torch import Tensor
 
-_LOCAL = threading.local()
+_THREAD_BUFFERS = threading.local()
 # Size in bytes below which the allocator is as fast as the pool.
 _LEAST_POOLED_BYTES = 1 << 16
 
@@ -51,7 +51,7 @@ def take_array(shape: Sequence[int], dtype: Any) -> np.ndarray:
 
 def _take_memory(size: int) -> mmap.mmap:
     """Return free memory of a fitting size from the pool, or new memory."""
-    pool: list[mmap.mmap] = _LOCAL.__dict__.setdefault("pool", [])
+    pool: list[mmap.mmap] = _THREAD_BUFFERS.__dict__.setdefault("pool", [])
     # Free memory has two references: the list's, and that of the call to getrefcount.
     free_indices = [i for i in range(len(pool)) if sys.getrefcount(pool[i]) == 2]
     fitting_indices = [i for i in free_indices if size <= len(pool[i]) <= 2 * size]

@@ -14,7 +14,7 @@ import numpy as np
 
 from emberge.numerics.native import build
 
-SWITCH = "EMBERGE_KERNELS"
+KERNELS_VARIABLE = "EMBERGE_KERNELS"
 """Environment variable: `never` merges by plain torch."""
 CHUNK = 1 << 10
 """Numbers of a model that kernels work on at once."""
@@ -134,13 +134,13 @@ def load_library() -> KernelLibrary:
 
 def kernels_allowed() -> bool:
     """Return whether a merge may use compiled kernels, if there are any."""
-    return os.environ.get(SWITCH, "") != "never"
+    return os.environ.get(KERNELS_VARIABLE, "") != "never"
 
 
 def describe_kernels() -> str:
     """Return a line for `check` that says whether merges use compiled kernels, and why."""
     if not kernels_allowed():
-        return f"plain torch, as {SWITCH}=never asks for"
+        return f"plain torch, as {KERNELS_VARIABLE}=never asks for"
     try:
         return f"compiled in C ({load_library().processor})"
     except KernelsMissingError as error:

@@ -28,11 +28,11 @@ if TYPE_CHECKING:
 
 DTYPES = ("bfloat16", "float16", "float32")
 """The types that are decoded, in the order of the kernels' numbers."""
-ALIGNED = 64
+ALIGNMENT_BYTES = 64
 """Rows begin at multiples of this number of bytes."""
-RUN = 512
+RUN_LENGTH = 512
 """Neighbouring elements that are sampled together."""
-TOO_LARGE = 2.0**64
+MAGNITUDE_LIMIT = 2.0**64
 """The least number whose square is infinite in float32: no layer can work with such a weight."""
 
 # More than a chunk of the kernels, and no multiple of a vector.
@@ -76,7 +76,7 @@ class RowsPlace(NamedTuple):
     def count_memory_bytes(self, size: int) -> int:
         """Return the bytes of memory for `size` numbers, or for a window of them if they are in a file."""
         kept = size if self.handle < 0 else min(size, WINDOW)
-        return -(-kept * self.itemsize // ALIGNED) * ALIGNED
+        return -(-kept * self.itemsize // ALIGNMENT_BYTES) * ALIGNMENT_BYTES
 
     def as_words(self) -> tuple[int, ...]:
         """Return the fields as the kernels read them."""
@@ -178,7 +178,7 @@ class StoredRows:
         """
         begins, ends = list_runs(start, self.size, stride)
         count, models = int((ends - begins).sum()), len(self.models)
-        step = -(-4 * count // ALIGNED) * ALIGNED // 4
+        step = -(-4 * count // ALIGNMENT_BYTES) * ALIGNMENT_BYTES // 4
         memory: np.ndarray = np.empty((models + 1, step), np.float32)
         KernelRows.of(self, based=2).run("take_runs", len(begins), begins, ends, step, memory)
         places = [RowsPlace("float32", 4 * m * step, m) for m in range(models + 1)]
@@ -346,9 +346,11 @@ def list_runs(start: int, size: int, stride: int) -> tuple[np.ndarray, np.ndarra
 
     The rows are the `size` elements of the tensor from `start` on.
     """
-    first = -(-(start // RUN) // stride) * stride
-    begins = np.arange(first * RUN, start + size, stride * RUN, dtype=np.int64) - start
-    return begins.clip(0, size), (begins + RUN).clip(0, size)
+    first = -(-(start // RUN_LENGTH) // stride) * stride
+    begins = (
+        np.arange(first * RUN_LENGTH, start + size, stride * RUN_LENGTH, dtype=np.int64) - start
+    )
+    return begins.clip(0, size), (begins + RUN_LENGTH).clip(0, size)
 
 
 def as_tensor(rows: Tensor | np.ndarray) -> Tensor:

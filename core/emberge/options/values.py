@@ -129,7 +129,7 @@ def _build_step_reference(builder: Builder, form: forms.Ref, node: StepUse, at: 
             f"{node.text} makes {add_article(step.produces)}, and {at.label} takes {form.words}"
         )
         return builder.refuse(message, node.where)
-    return form.type(f"${step.id}{node.part}{node.rest}", builder.folder)
+    return form.type(f"${step.id}{node.part}{node.ending}", builder.folder)
 
 
 def _find_candidates(builder: Builder, group: str) -> list[Instance]:

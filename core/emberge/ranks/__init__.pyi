@@ -7,7 +7,7 @@ from .fsdp import is_split as is_split
 from .fsdp import place_like as place_like
 from .fsdp import split_weights as split_weights
 from .fsdp import sum_gradients as sum_gradients
-from .ranks import ALONE as ALONE
+from .ranks import SINGLE_RANK as SINGLE_RANK
 from .ranks import LostRankError as LostRankError
 from .ranks import Ranks as Ranks
 from .ranks import RanksError as RanksError

@@ -94,7 +94,7 @@ class Ranks:
                 dist.all_reduce(value)
         return value
 
-    def any_of(self, flags: Sequence[bool]) -> list[bool]:
+    def join_flags(self, flags: Sequence[bool]) -> list[bool]:
         """Return, for each flag, whether any rank has set it; no device waits for the answer."""
         if self.size == 1 or not flags:
             return list(flags)
@@ -116,7 +116,7 @@ class Ranks:
         """Replace each gradient by the sum over all ranks; a gradient that no rank has stays None."""
         if self.size == 1:
             return
-        has_gradient = self.any_of([p.grad is not None for p in parameters])
+        has_gradient = self.join_flags([p.grad is not None for p in parameters])
         parameters_with_gradient = [
             p for p, has in zip(parameters, has_gradient, strict=True) if has
         ]
@@ -134,7 +134,7 @@ class Ranks:
             ):
                 grad.copy_(part.view_as(grad))
 
-    def on_first_rank(self, work: Callable[[], T]) -> T:
+    def run_on_first_rank(self, work: Callable[[], T]) -> T:
         """Run a function on the first rank while the others wait, and return its result on all.
 
         Raises:
@@ -196,7 +196,7 @@ class Ranks:
         return received
 
 
-ALONE = Ranks()
+SINGLE_RANK = Ranks()
 
 
 @contextlib.contextmanager

@@ -21,7 +21,7 @@ from emberge.wording import make_plural
 STAGES = ("merge transform", "merge strategy")
 # The distribution whose components are listed without naming their plugin.
 _OWN_DISTRIBUTION = "emberge"
-_NARROWEST = 40  # characters of a line of the table
+_NARROWEST_COLUMN = 40  # characters of a line of the table
 
 
 def sort_components(plugins: Plugins) -> list[Component]:
@@ -179,7 +179,7 @@ def _format_table(
         start = f"  {name:<{name_width}}  "
         summary = component.summary
         if width is not None:
-            left = max(width, _NARROWEST) - len(start) - len(plugin_mark)
+            left = max(width, _NARROWEST_COLUMN) - len(start) - len(plugin_mark)
             summary = textwrap.shorten(summary, max(left, 2), placeholder=" …")
         yield f"{start}{summary}{plugin_mark}".rstrip()
 

@@ -14,7 +14,7 @@ from emberge.files import fill_once
 
 EXAMPLE = "acme"
 # Folders that running the example's tests may leave.
-_SKIPPED = re.compile(r"\.|__pycache__|(build|dist)$|.*\.egg-info$")
+_SKIPPED_NAMES = re.compile(r"\.|__pycache__|(build|dist)$|.*\.egg-info$")
 
 
 def write_plugin(name: str, folder: Path) -> Path:
@@ -44,7 +44,7 @@ def write_plugin(name: str, folder: Path) -> Path:
     def fill(side: Path) -> None:
         for file in sorted(source.rglob("*")):
             relative = file.relative_to(source)
-            if file.is_file() and not any(map(_SKIPPED.match, relative.parts)):
+            if file.is_file() and not any(map(_SKIPPED_NAMES.match, relative.parts)):
                 copy = side / rename(str(relative))
                 copy.parent.mkdir(parents=True, exist_ok=True)
                 copy.write_text(rename(file.read_text("utf-8")), "utf-8")

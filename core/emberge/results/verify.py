@@ -15,7 +15,7 @@ from emberge.results.artifact_file import ARTIFACT, read_artifact
 from emberge.tensor_files import FileContent
 from emberge.wording import count_noun, join_some
 
-CHANGING = ("README.md",)
+CHANGING_FILES = ("README.md",)
 """Files of a result that may change after its step: a card is its reader's to correct."""
 _DIFFERENCE_REMEDY = "get it again from where the folder came from, or run the recipe again"
 _VOCABULARIES = ("vocab.txt", "merges.txt")  # other texts in a model's folder are users' notes
@@ -55,12 +55,12 @@ def find_differences(folder: Path, hashes: HashCache | None = None) -> Iterator[
         return
     hashes = hashes or HashCache()
     for name, recorded in listed.items():
-        if name not in CHANGING:
+        if name not in CHANGING_FILES:
             yield from _compare_file(folder, name, recorded, hashes)
     for path in list_hashed_files(folder) if record.get("kind") == "model" else ():
         name = path.relative_to(folder).as_posix()
         is_note = path.suffix == ".txt" and path.name not in _VOCABULARIES
-        if name not in listed and name not in CHANGING and not is_note:
+        if name not in listed and name not in CHANGING_FILES and not is_note:
             yield f"{name} was added"
 
 

@@ -100,23 +100,23 @@ class ContentNotes:
         return self._known.get(_read_stamp(path)) if self._known else None
 
 
-_CURRENT: ContextVar[ContentNotes | None] = ContextVar("content_notes", default=None)
+_CURRENT_NOTES: ContextVar[ContentNotes | None] = ContextVar("content_notes", default=None)
 
 
 @contextmanager
 def noting_contents() -> Iterator[ContentNotes]:
     """Hash weights that are written in the `with` block, and yield the notes of their content."""
     notes = ContentNotes()
-    token = _CURRENT.set(notes)
+    token = _CURRENT_NOTES.set(notes)
     try:
         yield notes
     finally:
-        _CURRENT.reset(token)
+        _CURRENT_NOTES.reset(token)
 
 
 def find_current_notes() -> ContentNotes | None:
     """Return the notes of the current block; None outside one."""
-    return _CURRENT.get()
+    return _CURRENT_NOTES.get()
 
 
 def _read_stamp(path: Path) -> tuple[int, ...]:

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     import torch
     from torch import Tensor
 
-_LOCAL = threading.local()
+_THREAD_BUFFERS = threading.local()
 
 _ALIGNED_BYTES = 64
 # Distance between the bytes that are read and those that are announced: a few blocks of each model.
@@ -38,7 +38,9 @@ def reuse_tensor(use: str, elements: int, dtype: torch.dtype, *, pinned: bool = 
     """
     import torch
 
-    buffers: dict[tuple[str, torch.dtype], Tensor] = _LOCAL.__dict__.setdefault("buffers", {})
+    buffers: dict[tuple[str, torch.dtype], Tensor] = _THREAD_BUFFERS.__dict__.setdefault(
+        "buffers", {}
+    )
     buffer = buffers.get((use, dtype))
     if buffer is None or buffer.numel() < elements:
         buffer = buffers[use, dtype] = torch.empty(elements, dtype=dtype, pin_memory=pinned)
@@ -50,7 +52,7 @@ def reuse_bytes(use: str, size: int) -> np.ndarray:
 
     It begins at a multiple of 64 bytes.
     """
-    buffers: dict[str, np.ndarray] = _LOCAL.__dict__.setdefault("bytes", {})
+    buffers: dict[str, np.ndarray] = _THREAD_BUFFERS.__dict__.setdefault("bytes", {})
     buffer = buffers.get(use)
     if buffer is None or buffer.size < size:
         memory: np.ndarray = np.empty(size + _ALIGNED_BYTES, np.uint8)

@@ -27,9 +27,9 @@ if TYPE_CHECKING:
     import numpy as np
     from torch import Tensor
 
-DIRECT = 1 << 20
+DIRECT_BYTES = 1 << 20
 """Smallest size in bytes of a tensor that is written with direct I/O; below it, the cache is as fast."""
-HASHED = 1 << 20
+HASHED_BYTES = 1 << 20
 """Smallest size in bytes of a file that is hashed while it is written; reading a smaller one is quicker."""
 
 
@@ -86,7 +86,7 @@ class TensorWriter:
             for folder in {shard.path.parent for shard in self._shards}:
                 sync(folder)  # tensors that a journal calls done are found again by these names
         self._queue = WriteQueue(queue)
-        if self._notes is not None and any(shard.size >= HASHED for shard in self._shards):
+        if self._notes is not None and any(shard.size >= HASHED_BYTES for shard in self._shards):
             self._hashing, early = HashThread(), EarlyPieces()
             self._hashes = [
                 UnorderedHasher(file, shard.opening, self._queue.release, early)
@@ -142,7 +142,7 @@ class TensorWriter:
         shard, spec = self._stored[name]
         file = self._files[shard]
         with writing(self.folder, name):
-            if spec.nbytes < DIRECT:
+            if spec.nbytes < DIRECT_BYTES:
                 file.write(piece.data, piece.position)
             else:
                 if name not in self._reserved:

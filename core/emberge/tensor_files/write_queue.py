@@ -26,7 +26,7 @@ QUEUE = 32 << 20
 """Largest number of bytes that wait for the disk, unless there is less memory."""
 BUFFERS = 8
 """Number of buffers into which these bytes are divided."""
-_REFUSED = (errno.EINVAL, errno.EOPNOTSUPP)
+_REFUSED_ERRORS = (errno.EINVAL, errno.EOPNOTSUPP)
 _KEEP_SIZE = 1  # FALLOC_FL_KEEP_SIZE, from falloc.h
 
 
@@ -74,7 +74,7 @@ class DirectFile:
             try:
                 done = os.pwrite(self._direct, left, position)
             except OSError as error:
-                if error.errno not in _REFUSED:
+                if error.errno not in _REFUSED_ERRORS:
                     raise
                 self._close_direct()
             else:
@@ -108,7 +108,7 @@ def _open_direct(path: Path) -> int | None:
     try:
         return os.open(path, os.O_WRONLY | os.O_DIRECT | os.O_NOFOLLOW | os.O_CLOEXEC)
     except OSError as error:
-        if error.errno not in _REFUSED:
+        if error.errno not in _REFUSED_ERRORS:
             raise
         return None
 

@@ -231,10 +231,13 @@ def add_empty_places(batch: Embeddings) -> Embeddings:
         filler = torch.full_like(values[:, :1], filling)
         return torch.cat([sides[0], filler, sides[1], filler], dim=1)
 
-    def widen_columns(one: Embeddings, **changes: Any) -> Embeddings:
-        candidates = widen(one.candidates)
+    def widen_columns(values: Embeddings, **changes: Any) -> Embeddings:
+        candidates = widen(values.candidates)
         return dataclasses.replace(
-            one, positive=candidates[:, : slots + 1], negative=candidates[:, slots + 1 :], **changes
+            values,
+            positive=candidates[:, : slots + 1],
+            negative=candidates[:, slots + 1 :],
+            **changes,
         )
 
     facts: dict[str, Any] = {

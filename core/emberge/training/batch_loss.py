@@ -46,7 +46,7 @@ class Objective:
         """Return the losses of a dataset's embeddings; none for one whose losses are over tokens."""
         return self._losses[dataset]
 
-    def over_tokens(self, dataset: str) -> tuple[TokenLoss, ...]:
+    def list_token_losses(self, dataset: str) -> tuple[TokenLoss, ...]:
         """Return the losses over a dataset's tokens; none for a dataset of pairs."""
         return self._token_losses[dataset]
 

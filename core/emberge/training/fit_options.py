@@ -132,13 +132,13 @@ class FitOptions(BatchOptions):
         super().__post_init__()
         if self.warmup_ratio is not None and self.warmup_steps is not None:
             raise ValueError("give warmup_ratio or warmup_steps, not both")
-        total_share = self.warmup_share(self.max_steps) + DECAY_SHARE
+        total_share = self.compute_warmup_share(self.max_steps) + DECAY_SHARE
         if self.schedule == "warmup_stable_decay" and total_share > 1 + 1e-9:
             raise ValueError(
                 f"the warm-up and the decay are {total_share:g} of the steps together; lower the warm-up"
             )
 
-    def warmup_share(self, steps: int | None) -> float:
+    def compute_warmup_share(self, steps: int | None) -> float:
         """Return the share of `steps` that the warm-up takes; 0 for `warmup_steps` if `steps` is None."""
         if self.warmup_steps is None:
             return _USUAL_WARMUP if self.warmup_ratio is None else self.warmup_ratio
@@ -148,7 +148,7 @@ class FitOptions(BatchOptions):
         """Return the number of warm-up steps of a training that has `steps` steps."""
         if self.warmup_steps is not None:
             return self.warmup_steps
-        return math.ceil(self.warmup_share(steps) * steps)
+        return math.ceil(self.compute_warmup_share(steps) * steps)
 
     @classmethod
     def of(cls, options: BatchOptions, **changes: Any) -> FitOptions:

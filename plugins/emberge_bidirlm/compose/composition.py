@@ -20,7 +20,7 @@ from emberge_encoder import Layout, is_causal, write_modalities
 
 from emberge_bidirlm.as_encoder import build_encoder_layout, load_trunk_config
 from emberge_bidirlm.compose.processors import (
-    REPLACED,
+    REPLACED_FILES,
     build_chat_template,
     build_processor_config,
     build_tokenizer_config,
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 
-_READS: Mapping[TowerKind, str] = {"vision": "image", "audio": "audio"}
+_KINDS_READ: Mapping[TowerKind, str] = {"vision": "image", "audio": "audio"}
 RopeFrom = Literal["text", "vision"]
 _NOBODY = -1
 _REMEDY = (
@@ -185,7 +185,7 @@ class Composition:
         """The content of the result's config, processor and template files, by path."""
         names = list_token_names(self.specialists)
         contents: dict[str, Any] = {
-            "config.json": self.target.config(self.text, self.rope, self.rows),
+            "config.json": self.target.build_config(self.text, self.rope, self.rows),
             "processor_config.json": build_processor_config(
                 self.specialists, self.target.processor
             ),
@@ -200,11 +200,11 @@ class Composition:
         path = trunk / "tokenizer_config.json"
         names = list_token_names(self.specialists)
         path.write_text(json.dumps(build_tokenizer_config(path, names), indent=2), encoding="utf-8")
-        for name in REPLACED:
+        for name in REPLACED_FILES:
             if self.text.locate_in_trunk(name) not in self.files:
                 (trunk / name).unlink(missing_ok=True)
         self._make_layout().write(folder, int(load_trunk_config(self.text).hidden_size))
-        write_modalities(folder, ["text", *(_READS[kind] for kind in self.specialists)])
+        write_modalities(folder, ["text", *(_KINDS_READ[kind] for kind in self.specialists)])
 
     def _make_layout(self) -> Layout:
         layout = Layout.read(self.text.folder)

@@ -11,7 +11,7 @@ from emberge.model_folder import read_object
 
 from emberge_bidirlm.compose.specialist import Specialist, TowerKind
 
-_WHOLE = "processor_config.json"
+_PROCESSOR_FILE = "processor_config.json"
 # By kind: the parts of a processor, and the file of older releases that has each alone.
 _PARTS: Mapping[TowerKind, Mapping[str, str]] = {
     "vision": {
@@ -20,8 +20,8 @@ _PARTS: Mapping[TowerKind, Mapping[str, str]] = {
     },
     "audio": {"feature_extractor": "preprocessor_config.json"},
 }
-REPLACED = (
-    *(_WHOLE, "preprocessor_config.json", "video_preprocessor_config.json"),
+REPLACED_FILES = (
+    *(_PROCESSOR_FILE, "preprocessor_config.json", "video_preprocessor_config.json"),
     *("chat_template.json", "chat_template.jinja"),
 )
 """Files of a text model's folder that a composed model replaces."""
@@ -51,13 +51,13 @@ def build_processor_config(
 
 def _read_part(specialist: Specialist, part: str) -> dict[str, Any]:
     folder, file_name = specialist.checkpoint.trunk, _PARTS[specialist.kind][part]
-    for name in (_WHOLE, file_name):
+    for name in (_PROCESSOR_FILE, file_name):
         content = read_object(folder / name) if (folder / name).is_file() else {}
-        settings = content.get(part) if name == _WHOLE else content
+        settings = content.get(part) if name == _PROCESSOR_FILE else content
         if isinstance(settings, dict) and settings:
             return {key: value for key, value in settings.items() if key != "processor_class"}
     raise CheckpointError(
-        f"{folder}: has no {part}, neither in {_WHOLE} nor as {file_name}; get the whole folder of the model"
+        f"{folder}: has no {part}, neither in {_PROCESSOR_FILE} nor as {file_name}; get the whole folder"
     )
 
 

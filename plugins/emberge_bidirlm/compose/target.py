@@ -50,7 +50,7 @@ class ComposedClass:
             return f"audio_tower.{_PROJECTOR[layer]}.{parameter}"
         return canonical
 
-    def config(self, text: Checkpoint, rope: Mapping[str, Any], rows: int) -> dict[str, Any]:
+    def build_config(self, text: Checkpoint, rope: Mapping[str, Any], rows: int) -> dict[str, Any]:
         """Return a bidirectional config.json's content with these rotary positions and embedding rows.
 
         Raises:

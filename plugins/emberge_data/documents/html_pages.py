@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 _FRONT_MATTER = re.compile(r"\A---[ \t]*\n(.*?\n)?(?:---|\.\.\.)[ \t]*(?:\n|\Z)", re.DOTALL)
 _TITLE = re.compile(r"^title:(.*)$", re.MULTILINE | re.IGNORECASE)
 # Elements whose content is no text of the page.
-_SKIPPED = frozenset(
+_SKIPPED_TAGS = frozenset(
     ("script", "style", "nav", "header", "footer", "aside", "template", "noscript", "svg", "form")
 )
 _HEADINGS = {f"h{level}": level for level in range(1, 7)}
@@ -85,7 +85,7 @@ class _HtmlReader(HTMLParser):
         return " ".join(" ".join(self._title_pieces).split())
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        if self._skipped or tag in _SKIPPED:
+        if self._skipped or tag in _SKIPPED_TAGS:
             self._skipped = self._skipped or tag
             self._depth += tag == self._skipped
             return

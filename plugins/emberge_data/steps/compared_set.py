@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     Numbers = NDArray[np.int64]
 Value = TypeVar("Value", bound="np.generic")
 # Number of a text that is no document.
-EMPTY = -1
+NO_TEXT = -1
 _ANCHOR, _POSITIVE, _NEGATIVE = range(3)
 
 
@@ -131,7 +131,7 @@ class ComparedSet:
         places = distinct.places[: len(rows)]
         used = places[(sides == _POSITIVE) | ((sides == _NEGATIVE) & negatives)]
         documents = np.union1d(used, distinct.places[len(rows) :])
-        number_of = np.full(len(distinct), EMPTY)
+        number_of = np.full(len(distinct), NO_TEXT)
         number_of[documents] = np.arange(len(documents))
         queries, query_of = np.unique(places[sides == _ANCHOR], return_inverse=True)
 

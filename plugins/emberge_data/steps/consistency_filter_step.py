@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 # A last shard smaller than this share of a shard would filter less, and is joined to the one before it.
 SMALLEST_SHARE = 0.1
 # Cosines that differ by less are equal: rounding of float32 decides between them.
-_EQUAL = 1e-6
+_EQUAL_MARGIN = 1e-6
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -118,7 +118,7 @@ def _count_higher(
     for part, documents, tile in similarity.compute_tiles(queries, searched):
         tile[row_has_document[rows[part]][:, documents].nonzero()] = -torch.inf
         limits = torch.from_numpy(scores[pairs[part], None]).to(tile.device)
-        higher, least = (_count(tile > limits + add) for add in (_EQUAL, -_EQUAL))
+        higher, least = (_count(tile > limits + add) for add in (_EQUAL_MARGIN, -_EQUAL_MARGIN))
         counts[part] += (higher + least) / 2
     return counts
 

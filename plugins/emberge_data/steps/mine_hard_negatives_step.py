@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from emberge import Count, DataError, DataRef, Preflight, Problem, Reader, Share, Workspace
 
-from emberge_data.steps.compared_set import EMPTY, ComparedSet, list_rows
+from emberge_data.steps.compared_set import NO_TEXT, ComparedSet, list_rows
 from emberge_data.steps.outcome import Outcome
 from emberge_data.steps.teacher import TaughtStep
 
@@ -107,7 +107,7 @@ class MineHardNegatives(TaughtStep):
             show_progress=lambda done, total: workspace.progress(done, total, "queries"),
         )
         documents, scores = documents[:, first - 1 :], scores[:, first - 1 :]
-        is_found = documents != EMPTY
+        is_found = documents != NO_TEXT
         passes = is_found if ceilings is None else is_found & (scores <= ceilings[:, None])
         if not passes.any():
             raise DataError(
@@ -153,7 +153,7 @@ def _exclude(compared: ComparedSet) -> Excluded:
     names = {label: number for number, label in enumerate({*compared.labels} - {None})}
     if not names:
         return lambda rows, columns: excluded[rows][:, columns].nonzero()
-    label_of = np.array([names.get(label, EMPTY) for label in compared.labels])
+    label_of = np.array([names.get(label, NO_TEXT) for label in compared.labels])
     of_query = _build_mask(anchors.queries, label_of[anchors.rows], (size[0], len(names)))
     of_document = _build_mask(
         np.concatenate([label_of[anchors.rows], label_of[positives.rows]]),
@@ -174,7 +174,7 @@ def _build_mask(rows: Numbers, columns: Numbers, size: tuple[int, int]) -> Any:
     import numpy as np
     from scipy.sparse import csr_array
 
-    is_place = (rows != EMPTY) & (columns != EMPTY)
+    is_place = (rows != NO_TEXT) & (columns != NO_TEXT)
     return csr_array(
         (np.ones(is_place.sum(), dtype=bool), (rows[is_place], columns[is_place])), shape=size
     )

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from emberge_data.steps.compared_set import EMPTY
+from emberge_data.steps.compared_set import NO_TEXT
 
 if TYPE_CHECKING:
     from emberge_encoder import Vectors
@@ -86,7 +86,7 @@ def find_best(
     import torch
 
     scores = torch.full((size[0], count), -torch.inf)
-    documents = torch.full((size[0], count), EMPTY)
+    documents = torch.full((size[0], count), NO_TEXT)
     done = 0
     for rows, columns, tile in similarity.compute_tiles():
         tile[excluded(rows, columns)] = -torch.inf
@@ -101,7 +101,7 @@ def find_best(
         documents[rows] = numbers.gather(1, order)
         done += tile.numel()
         show_progress(done // size[1], size[0])
-    documents[scores == -torch.inf] = EMPTY
+    documents[scores == -torch.inf] = NO_TEXT
     # Of equal scores the earlier document comes first.
     order = torch.from_numpy(np.lexsort((documents.numpy(), -scores.numpy()), axis=1))
     return documents.gather(1, order).numpy(), scores.gather(1, order).numpy()

@@ -23,11 +23,11 @@ if TYPE_CHECKING:
 
 
 # Scripts that are written without spaces between words: each of their characters is a word of its own.
-_UNSPACED = (
+_UNSPACED_SCRIPTS = (
     "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff"
     "\u3400-\u9fff\uf900-\ufaff\U00020000-\U0003ffff"
 )
-_WORD = re.compile(rf"[{_UNSPACED}]|[^\s{_UNSPACED}]+")
+_WORD = re.compile(rf"[{_UNSPACED_SCRIPTS}]|[^\s{_UNSPACED_SCRIPTS}]+")
 _HASH_MULTIPLIER = 0x9E3779B97F4A7C15
 SHINGLE = 4
 """Characters of a shingle, by which texts are near copies."""

@@ -26,7 +26,13 @@ _OUTPUTS: Mapping[EmbeddingKind, str] = {
     "pair_score": "scores",
 }
 # Settings of the first module that decide the ids of a text.
-_READING = ("max_seq_length", "query_length", "document_length", "query_expansion", "do_lower_case")
+_READING_SETTINGS = (
+    "max_seq_length",
+    "query_length",
+    "document_length",
+    "query_expansion",
+    "do_lower_case",
+)
 
 
 class StockModel:
@@ -81,7 +87,9 @@ class StockModel:
         backend.no_padding()
         firsts = [_find_first(self._model, side) for side in ("query", "document")]
         settings = [type(first).__name__ for first in firsts]
-        settings += [repr(getattr(first, name, None)) for first in firsts for name in _READING]
+        settings += [
+            repr(getattr(first, name, None)) for first in firsts for name in _READING_SETTINGS
+        ]
         parts = [type(self).__name__, backend.to_str(), repr(settings), str(self._max_length)]
         return hashlib.sha256("\x1f".join(parts).encode()).hexdigest()
 

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 Join = Callable[[Sequence[Measures]], Measures]
-_INSIDE = "inside"  # key of the groups' measures, next to those that the runner reads
+_GROUPS_KEY = "inside"  # key of the groups' measures, next to those that the runner reads
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -89,7 +89,7 @@ class Group(MergeTransform):
     def measure(self, block: Block, stats: Stats) -> Measures:
         group_blocks = _split_groups(block)
         return {
-            _INSIDE: {
+            _GROUPS_KEY: {
                 k: self.by.measure(group_block, _group_stats(k, stats))
                 for k, group_block in group_blocks
             }
@@ -108,7 +108,7 @@ class Group(MergeTransform):
             for group, conclusion in conclusions.items()
             for label, number in conclusion.get("findings", {}).items()
         }
-        return {_INSIDE: conclusions, "warning": "; ".join(warnings), "findings": findings}
+        return {_GROUPS_KEY: conclusions, "warning": "; ".join(warnings), "findings": findings}
 
     def apply(self, block: Block, stats: Stats) -> Block:
         group_blocks = _split_groups(block)
@@ -132,13 +132,13 @@ class Group(MergeTransform):
 
 
 def _join_by_group(join: Join, measures: Sequence[Measures]) -> Measures:
-    inner_measures = [one[_INSIDE] for one in measures]
+    inner_measures = [one[_GROUPS_KEY] for one in measures]
     labels = dict.fromkeys(label for one in inner_measures for label in one)
-    return {_INSIDE: {k: join([one[k] for one in inner_measures if k in one]) for k in labels}}
+    return {_GROUPS_KEY: {k: join([one[k] for one in inner_measures if k in one]) for k in labels}}
 
 
 def _group_stats(label: str, stats: Stats) -> Stats:
-    return [one[_INSIDE][label] for one in stats]
+    return [one[_GROUPS_KEY][label] for one in stats]
 
 
 def _split_groups(block: Block) -> list[tuple[str, Block]]:

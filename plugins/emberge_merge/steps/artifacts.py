@@ -115,9 +115,9 @@ def _join_numbered(names: Iterable[str]) -> str:
     return ", ".join(name if "*" not in name else f"{name} ({n})" for name, n in counted.items())
 
 
-def find_trainings(found: Sequence[tuple[ModelEntry, Model]]) -> dict[str, TrainingWork]:
+def find_trainings(members: Sequence[tuple[ModelEntry, Model]]) -> dict[str, TrainingWork]:
     """Return the trainings of this run behind a merge's models; empty if one is unknown."""
-    trainings = [m.list_trainings(e.model.step) for e, m in found if e.model.step is not None]
+    trainings = [m.list_trainings(e.model.step) for e, m in members if e.model.step is not None]
     return {n: one for each in trainings for n, one in each.items()} if all(trainings) else {}
 
 

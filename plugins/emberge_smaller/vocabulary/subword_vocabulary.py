@@ -18,7 +18,7 @@ from emberge.wording import join_some
 ALGORITHMS = ("WordPiece", "Unigram", "BPE")
 """Algorithms, as tokenizer.json names them, whose vocabularies can be cut."""
 _BYTE = re.compile(r"<0x[0-9A-F]{2}>")
-_INCOMPLETE = "\ufffd"
+_INCOMPLETE_CHARACTER = "\ufffd"
 
 
 class MergeTable:
@@ -156,7 +156,7 @@ class SubwordVocabulary:
         ids = set() if self.unknown_token is None else {self.unknown_token}
         for number, token in self.base.items():
             if self.is_byte_level:
-                is_unknown = _INCOMPLETE in spell.decode([token])
+                is_unknown = _INCOMPLETE_CHARACTER in spell.decode([token])
             else:
                 is_unknown = bool(_BYTE.fullmatch(token))
             if is_unknown and number not in self.added:

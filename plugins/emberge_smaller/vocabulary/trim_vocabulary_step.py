@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 LEAST_TOKENS = 500
 """Distinct tokens that a corpus must need: from fewer texts nothing follows about texts to come."""
-MOST_UNKNOWN = 0.1
+UNKNOWN_SHARE = 0.1
 """Largest share of unknown tokens in a corpus that the tokenizer knows."""
 _COMPARED_TEXTS = 1000  # whose tokens before and after are compared, at most
 
@@ -157,10 +157,10 @@ def require_known(vocabulary: SubwordVocabulary, counts: NDArray[np.int64]) -> f
     )
     total = int(counts[is_plain].sum())
     share = float(counts[sorted(vocabulary.unknown_ids)].sum()) / total if total else 0.0
-    if share > MOST_UNKNOWN:
+    if share > UNKNOWN_SHARE:
         raise DataError(
-            f"data: {share:.0%} of its tokens are unknown to the tokenizer, more than {MOST_UNKNOWN:.0%}, so "
-            "the model does not know its language; give texts of a language that it was trained on"
+            f"data: {share:.0%} of its tokens are unknown to the tokenizer, more than {UNKNOWN_SHARE:.0%}, "
+            "so the model does not know its language; give texts of a language that it was trained on"
         )
     needed = int((counts[is_plain] > 0).sum())
     if needed < LEAST_TOKENS:

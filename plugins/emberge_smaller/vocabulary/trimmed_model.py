@@ -24,7 +24,7 @@ from emberge_smaller.vocabulary.subword_vocabulary import SubwordVocabulary
 
 # Files that name tokens by id, and files that name them by text.
 _CONFIGS = ("config.json", "generation_config.json", "processor_config.json")
-_NAMING = (
+_NAMING_FILES = (
     *("tokenizer_config.json", "special_tokens_map.json"),
     *("config_sentence_transformers.json", "artifact.metadata"),
 )
@@ -52,7 +52,7 @@ def list_named_tokens(checkpoint: Checkpoint, vocabulary: SubwordVocabulary) -> 
         named.add(padding["pad_id"])
     for path in _find_files(checkpoint, _CONFIGS):
         named |= list_named_ids(read_object(path))
-    for path in _find_files(checkpoint, _NAMING):
+    for path in _find_files(checkpoint, _NAMING_FILES):
         texts = list_named_texts(read_object(path))
         named |= {vocabulary.ids[text] for text in texts if text in vocabulary.ids}
     pad = TrunkConfig(checkpoint.config).stated.get("pad_token_id")

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 
-UNSCORED = -100
+UNSCORED_LABEL = -100
 # Logits that `apply_blockwise` computes at once.
 KEPT_LOGITS = 2**22
 # Logits of a block, 64 MiB in float32, and its places: with fewer the head's gradient takes most of the time.
@@ -58,7 +58,9 @@ class HiddenTokens(TokenLoss):
         random_tokens = (bits[2] % np.uint64(tokens.vocabulary)).astype(np.int64)
         assert tokens.mask_id is not None
         ids = np.where(is_hidden, tokens.mask_id, np.where(replaced, random_tokens, tokens.ids))
-        return ids.astype(np.int64), np.where(is_chosen, tokens.ids, UNSCORED).astype(np.int64)
+        return ids.astype(np.int64), np.where(is_chosen, tokens.ids, UNSCORED_LABEL).astype(
+            np.int64
+        )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -136,7 +138,7 @@ class CausalLM(TokenLoss):
 
     def corrupt(self, tokens: Tokens, seed: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         labels = tokens.ids.copy()
-        labels[:1] = UNSCORED
+        labels[:1] = UNSCORED_LABEL
         return tokens.ids, labels
 
     def __call__(self, hidden: Tensor, labels: Tensor, head: Callable[[Tensor], Tensor]) -> Tensor:
@@ -151,7 +153,7 @@ def compute_scored_mean(hidden: Tensor, labels: Tensor, head: Callable[[Tensor],
     import torch
     from torch.nn.functional import cross_entropy
 
-    is_scored = labels != UNSCORED
+    is_scored = labels != UNSCORED_LABEL
     states, scored_labels = hidden[is_scored], labels[is_scored]
     if not len(states):
         return hidden.sum() * 0

@@ -89,7 +89,7 @@ class Mixture(Sampler):
                 )
         limits = PerDataset(by_dataset={name: max(1, count) for name, count in tokens.items()})
         sampler = OneDataset(batch_size=PerDataset(), batch_tokens=limits)
-        parts = sampler.batches_by_dataset(pool, seed)
+        parts = sampler.cut_dataset_batches(pool, seed)
         turns = [[part for part in parts if part.info.name in names] for names in groups.values()]
         length = max(len(part) * len(turn) for turn in turns for part in turn)
         return _MixtureBatches(

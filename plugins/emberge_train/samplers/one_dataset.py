@@ -55,7 +55,7 @@ class OneDataset(Sampler):
     batch_tokens: PerDataset[Count] = field(default_factory=PerDataset)
     tail: Tail = "drop"
 
-    def batches_by_dataset(
+    def cut_dataset_batches(
         self, pool: Pool, seed: int, *, stage: int = 0, negatives: Negatives = "auto"
     ) -> list[DatasetBatches]:
         """Return each dataset's batches in order; leave out datasets without a batch, with a warning.
@@ -157,7 +157,7 @@ class BatchShuffle(OneDataset):
     """
 
     def batches(self, pool: Pool, seed: int) -> Batches:
-        return Shuffled(self.batches_by_dataset(pool, seed), make_seed(seed, "batches"))
+        return Shuffled(self.cut_dataset_batches(pool, seed), make_seed(seed, "batches"))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -183,7 +183,7 @@ class TaskSequential(TaskOrder):
         Raises:
             DataError: if a dataset's task is not in `order`.
         """
-        groups = self.group_by_task(self.batches_by_dataset(pool, seed))
+        groups = self.group_by_task(self.cut_dataset_batches(pool, seed))
         return InOrder(
             [Shuffled(group, make_seed(seed, "task", i)) for i, group in enumerate(groups)]
         )
@@ -226,7 +226,7 @@ class DatasetSequential(TaskOrder):
             if name not in names:
                 hint = suggest(name, names) or f"; there are {', '.join(names)}"
                 raise DataError(f"pin_last names '{name}', which is no dataset here{hint}")
-        datasets = self.batches_by_dataset(pool, seed)
+        datasets = self.cut_dataset_batches(pool, seed)
         pinned = {
             dataset.info.name: dataset for dataset in datasets if dataset.info.name in self.pin_last
         }

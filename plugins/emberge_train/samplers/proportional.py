@@ -56,7 +56,7 @@ class Proportional(OneDataset):
         return [max(1, round(s * examples / n)) for s, n in zip(shares, sizes, strict=True)]
 
     def batches(self, pool: Pool, seed: int) -> Batches:
-        datasets = self.batches_by_dataset(pool, seed)
+        datasets = self.cut_dataset_batches(pool, seed)
         resized = [
             dataset.with_count(n)
             for dataset, n in zip(datasets, self.count_batches(datasets), strict=True)

@@ -53,7 +53,7 @@ class TwoStage(OneDataset):
             2: {i: r for i, r in second_pool.items() if len(r)},
         }
         for stage, part in plan.items():
-            datasets = self.batches_by_dataset(
+            datasets = self.cut_dataset_batches(
                 part,
                 make_seed(seed, "stage", stage),
                 stage=stage,

@@ -20,7 +20,7 @@ from emberge.cli.main import main
 from emberge.errors import UnwrittenError
 from emberge.files import working_in
 from emberge.merging import MergeInput
-from emberge.tensor_files.tensor_writer import DIRECT
+from emberge.tensor_files.tensor_writer import DIRECT_BYTES
 from emberge_merge import Linear
 from safetensors.torch import save_file
 
@@ -137,7 +137,7 @@ def direct(tmp_path_factory: pytest.TempPathFactory) -> list[MergeInput]:
     for i in (0, 1):
         (root / f"m{i}").mkdir()
         torch.manual_seed(i)
-        rows = 2 * DIRECT // 512
+        rows = 2 * DIRECT_BYTES // 512
         tensors = {f"layers.{n}.w": torch.randn(rows, 512) for n in range(3)}
         save_file(tensors, root / f"m{i}" / "model.safetensors")
         (root / f"m{i}" / "config.json").write_text(json.dumps({"model_type": "layers"}))

@@ -60,7 +60,7 @@ def test_memory_of_smaller_blocks_is_replaced_by_larger() -> None:
         for rows in (3, 30, 300):
             held = [take_tensor_like(LIKE, (rows, 50_000)) for _ in range(2)]
             del held
-        sizes.extend(map(len, buffers._LOCAL.pool))
+        sizes.extend(map(len, buffers._THREAD_BUFFERS.pool))
 
     thread = threading.Thread(target=work)  # its pool is empty, whatever ran before
     thread.start()

@@ -29,14 +29,14 @@ from tests.support.registered import CHAINS
 
 @pytest.fixture(autouse=True)
 def _own_choice(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv(row_kernels.SWITCH, raising=False)
+    monkeypatch.delenv(row_kernels.KERNELS_VARIABLE, raising=False)
 
 
 def test_the_switch_turns_kernels_off(monkeypatch: pytest.MonkeyPatch) -> None:
     assert row_kernels.kernels_allowed()
-    monkeypatch.setenv(row_kernels.SWITCH, "never")
+    monkeypatch.setenv(row_kernels.KERNELS_VARIABLE, "never")
     assert not row_kernels.kernels_allowed()
-    assert row_kernels.SWITCH in row_kernels.describe_kernels()
+    assert row_kernels.KERNELS_VARIABLE in row_kernels.describe_kernels()
 
 
 def test_the_line_names_the_processor_that_kernels_are_for() -> None:

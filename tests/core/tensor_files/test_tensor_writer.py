@@ -43,7 +43,7 @@ SHAPES = {
 @pytest.fixture(autouse=True, params=["direct", "cached"])
 def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
     """The way that tensors go, however small they are."""
-    monkeypatch.setattr(tensor_writer, "DIRECT", 0 if request.param == "direct" else 1 << 40)
+    monkeypatch.setattr(tensor_writer, "DIRECT_BYTES", 0 if request.param == "direct" else 1 << 40)
     return str(request.param)
 
 
@@ -90,7 +90,7 @@ def test_threads_write_the_same_and_hashes_are_taken_on_the_way(
     limit: int, tensors: dict[str, Tensor], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """In one file and in several; nothing is read at the end."""
-    monkeypatch.setattr(tensor_writer, "HASHED", 0)
+    monkeypatch.setattr(tensor_writer, "HASHED_BYTES", 0)
     with noting_contents() as notes:
         writer = writer_of(tmp_path, tensors, max_shard_size=limit)
         writer.begin(BUFFERS * PAGE)
@@ -106,7 +106,7 @@ def test_threads_write_the_same_and_hashes_are_taken_on_the_way(
 def test_a_continued_file_is_hashed_with_what_it_had(
     tensors: dict[str, Tensor], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(tensor_writer, "HASHED", 0)
+    monkeypatch.setattr(tensor_writer, "HASHED_BYTES", 0)
     some = list(pieces(tensors, 700))
     first = writer_of(tmp_path, tensors)
     first.begin()

@@ -13,7 +13,7 @@ from emberge import CheckpointError, ModelRef
 from emberge.model_folder import Checkpoint
 from emberge_bidirlm.compose.compose_step import Compose
 from emberge_bidirlm.compose.composition import Composition, RopeFrom
-from emberge_bidirlm.compose.processors import REPLACED
+from emberge_bidirlm.compose.processors import REPLACED_FILES
 from emberge_bidirlm.compose.specialist import Specialist, TowerKind
 from emberge_bidirlm.compose.target import ComposedClass
 from safetensors.torch import load_file
@@ -202,7 +202,7 @@ def test_a_thinker_has_names_of_its_own_for_projectors(own: str, both: str, mode
 
 
 def test_a_composed_folder_has_no_file_of_a_text_models_own_processor(place: Path) -> None:
-    for name in REPLACED:
+    for name in REPLACED_FILES:
         (place / "text" / name).write_text("{}")
     bench = Bench(place / "run")
     refs: dict[str, Any] = {kind: ModelRef(str(place / kind)) for kind in ("text", *BOTH)}

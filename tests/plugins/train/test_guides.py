@@ -23,7 +23,7 @@ from emberge import (
     run_recipe,
 )
 from emberge.encoding import BatchEmbeddings, TextEmbedder
-from emberge.ranks import ALONE
+from emberge.ranks import SINGLE_RANK
 from emberge.training import BatchPlan, FitOptions, GuideRequest
 from emberge.training.batch_loss import Objective, compute_batch_loss
 from emberge.training.batch_texts import TextSampling, draw_batch
@@ -104,7 +104,7 @@ def _seen(
     student = TextEncoder().load(bert, device="cpu", dtype="float32")
     tables = build_tables([data], student, _options(), store, lambda *_: None)
     reader = GuideReader(PerDataset(default=losses), lambda _: guide, TextEncoder())
-    request = GuideRequest([data], "cpu", store, again, ALONE, lambda *_: None)
+    request = GuideRequest([data], "cpu", store, again, SINGLE_RANK, lambda *_: None)
     found = {
         name: dataclasses.replace(tables[name], guide=read)
         for name, read in reader(request).items()

@@ -134,7 +134,7 @@ def test_the_first_stage_is_retrieval_and_the_second_has_every_task() -> None:
 
 
 def test_a_set_that_begins_again_does_so_in_another_order() -> None:
-    (batches,) = BatchShuffle(batch_size=size(4)).batches_by_dataset(pool_of(("b", "sts", 8)), 0)
+    (batches,) = BatchShuffle(batch_size=size(4)).cut_dataset_batches(pool_of(("b", "sts", 8)), 0)
     rows = [int(r) for b in batches.with_count(10) for p in b.parts for r in p.rows]
     turns = [rows[i : i + 8] for i in range(0, len(rows), 8)]
     assert len(turns) == 5
@@ -154,7 +154,7 @@ def test_a_set_that_begins_again_does_so_in_another_order() -> None:
 )
 def test_shares_by_hand(sampler: Proportional, shares: list[float]) -> None:
     pool = pool_of(("a", "retrieval", 8000), ("b", "sts", 2000), ("c", "sts", 200))
-    datasets = sampler.batches_by_dataset(pool, 0)
+    datasets = sampler.cut_dataset_batches(pool, 0)
     assert sampler.compute_shares(datasets) == pytest.approx(shares, abs=2e-4)
     counted = Counter(names(sampler.batches(pool, 0)))
     for name, share in zip("abc", shares, strict=True):

@@ -7,7 +7,7 @@ import pytest
 from emberge import Units
 from emberge_evaluate import compute_statistic, resample
 from emberge_weights.candidates import (
-    EQUAL,
+    EQUAL_CANDIDATE,
     Search,
     choose,
     choose_simplest,
@@ -44,7 +44,7 @@ def drawn(
 @pytest.mark.parametrize("kind", STATISTICS)
 def test_weights_are_equal_where_labels_are_chance(kind: Statistic) -> None:
     found = [choose(*drawn(seed, kind), seed).index for seed in range(40)]
-    assert found.count(EQUAL) >= 38
+    assert found.count(EQUAL_CANDIDATE) >= 38
 
 
 @pytest.mark.parametrize("kind", STATISTICS)
@@ -82,7 +82,7 @@ def test_a_merge_with_half_the_base_is_taken_by_its_real_scores_too() -> None:
     scores = [UnitScores("set", "mean", "query", values)]
     found = Search(weights, scores, choose(weights, scores, 1, half))
     picked = pick_merges(found)
-    assert picked[:2] == [EQUAL, half]
+    assert picked[:2] == [EQUAL_CANDIDATE, half]
     merged = [UnitScores("set", "mean", "query", values[picked])]
     assert RealMerges(picked, merged).choose_final(found) == half
 

@@ -10,7 +10,7 @@ from emberge_weights import set_scores
 from emberge_weights.candidates import (
     CHOSEN_ERROR,
     CONCENTRATIONS,
-    EQUAL,
+    EQUAL_CANDIDATE,
     ChosenWeighting,
     HeldOut,
     Search,
@@ -60,7 +60,7 @@ def cosines_of(sides: Sequence[SideVectors], weights: NDArray[np.float64]) -> ND
 
 
 def test_products_give_the_cosines_of_mixtures(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(set_scores, "GATHERED", 200)
+    monkeypatch.setattr(set_scores, "GATHERED_NUMBERS", 200)
     sides = members(7, 9)
     documents = np.random.default_rng(0).integers(0, 9, (7, 4))
     sizes = list[int]()
@@ -215,10 +215,10 @@ def test_merges_are_equal_weights_the_choice_and_the_best_apart_from_these(
     weights = np.array([[0.5, 0.5], [1, 0], [0.97, 0.03], [0.52, 0.48], [0, 1], [0.2, 0.8]])
     data = UnitScores("s", "mean", "query", np.array([[1], [5], [7], [6], [2], [3]], np.float32))
     found = Search(weights, [data], ChosenWeighting(1, HeldOut(1, 0.1)))
-    assert pick_merges(found) == [EQUAL, 1, 5, 4]
+    assert pick_merges(found) == [EQUAL_CANDIDATE, 1, 5, 4]
     assert found.means.tolist() == [1, 5, 7, 6, 2, 3]
     monkeypatch.setattr("emberge_weights.real_merges.MERGES", 3)
-    assert pick_merges(found) == [EQUAL, 1, 5]
+    assert pick_merges(found) == [EQUAL_CANDIDATE, 1, 5]
     real = RealMerges([0, 1, 5], [data.select([0, 1, 2])])
     assert real.means.tolist() == [1, 5, 7]
     assert real.choose_final(found) == 5

@@ -12,7 +12,7 @@ from emberge_weights.weight_sets import WeightSet
 def test_nearest_documents_are_found_across_blocks_of_a_search(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("emberge_weights.set_scores.SEARCHED", 7)
+    monkeypatch.setattr("emberge_weights.set_scores.SEARCHED_DOCUMENTS", 7)
     monkeypatch.setattr("emberge_weights.set_scores.DEPTH", 5)
     rng = np.random.default_rng(0)
     texts = [f"text {number}" for number in range(20)]

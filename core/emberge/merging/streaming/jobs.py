@@ -15,7 +15,7 @@ from emberge.errors import CheckpointError
 from emberge.merging.chain import Chain, choose_scope_key
 from emberge.numerics import (
     DTYPES,
-    TOO_LARGE,
+    MAGNITUDE_LIMIT,
     DecodedRows,
     DeltaProgram,
     KernelLibrary,
@@ -547,4 +547,4 @@ def is_usable(tensor: Tensor, *, kernels: KernelLibrary | None = None) -> bool:
         return True
     wide_tensor = tensor.float() if tensor.dtype.itemsize == 1 else tensor
     least, most = map(float, torch.aminmax(wide_tensor))  # either is NaN if any value is
-    return least > -TOO_LARGE and most < TOO_LARGE
+    return least > -MAGNITUDE_LIMIT and most < MAGNITUDE_LIMIT

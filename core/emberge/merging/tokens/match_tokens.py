@@ -200,10 +200,12 @@ class ByIds(_TokenAligner):
         return token
 
     def _explain_clash(
-        self, token_id: int, own: str | None, token_by_model: Mapping[str, str]
+        self, token_id: int, own_token: str | None, token_by_model: Mapping[str, str]
     ) -> str:
         sides = list(token_by_model.items())
-        first = (self.output_tokenizer.folder.name, own) if own is not None else sides[0]
+        first = (
+            (self.output_tokenizer.folder.name, own_token) if own_token is not None else sides[0]
+        )
         other = next((name, token) for name, token in sides if token != first[1])
         return (
             f"'{first[0]}' and '{other[0]}' have different tokenizers: id {token_id} is "

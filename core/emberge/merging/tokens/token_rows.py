@@ -90,13 +90,13 @@ def move_token_rows(
     )
 
 
-def align_entry(entry: TensorSpec, own: TensorSpec, out: TensorSpec) -> TensorSpec:
+def align_entry(entry: TensorSpec, spec: TensorSpec, out: TensorSpec) -> TensorSpec:
     """Return a statistics entry of a model's tensor with its rows moved like those of the tensor."""
-    origin = own.origin if isinstance(own, TokenRows) else own
+    origin = spec.origin if isinstance(spec, TokenRows) else spec
     if not entry.shape or entry.shape[0] != origin.shape[0]:
         return entry
-    if isinstance(own, TokenRows):
-        return _move_rows(entry, own.index)
+    if isinstance(spec, TokenRows):
+        return _move_rows(entry, spec.index)
     if origin.shape[0] == out.shape[0]:
         return entry
     rows, count = out.shape[0], min(out.shape[0], origin.shape[0])

@@ -76,7 +76,7 @@ def choose_settings(work: Path, options: FitOptions, ranks: Ranks) -> MachineSet
         make_folder(work)
         return _write_settings(work, settings)
 
-    return MachineSettings(**ranks.on_first_rank(lambda: asdict(choose())))
+    return MachineSettings(**ranks.run_on_first_rank(lambda: asdict(choose())))
 
 
 def _write_settings(work: Path, settings: MachineSettings) -> MachineSettings:
@@ -113,7 +113,7 @@ def fit_token_budget(
     return (
         settings
         if settings.fitted
-        else MachineSettings(**ranks.on_first_rank(lambda: asdict(fit())))
+        else MachineSettings(**ranks.run_on_first_rank(lambda: asdict(fit())))
     )
 
 

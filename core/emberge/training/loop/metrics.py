@@ -17,7 +17,7 @@ from torch import Tensor
 from emberge.contracts import AuxiliaryMetrics, Figure
 from emberge.encoding import PassResult
 from emberge.errors import TrainingError
-from emberge.ranks import ALONE, Ranks
+from emberge.ranks import SINGLE_RANK, Ranks
 from emberge.training.batch_plan import PlannedBatch
 
 LOGGED_POINTS = 500
@@ -66,7 +66,7 @@ class ModelMetrics:
             return ()
         return tuple(self._reader.figures(self.points))
 
-    def facts(self) -> dict[str, Any]:
+    def to_facts(self) -> dict[str, Any]:
         """Return the sums and points that a resumed training needs, as plain values."""
         sums = None if self._sums is None else self._sums.tolist()
         return {"points": self.points, "sums": sums, "warned": sorted(self._warned)}
@@ -128,7 +128,7 @@ class MetricLog:
     every: int
     tasks: Mapping[str, str]
     states: str = ""
-    ranks: Ranks = ALONE
+    ranks: Ranks = SINGLE_RANK
     model: ModelMetrics = field(default_factory=ModelMetrics)
     losses: list[float] = field(default_factory=list)
     names: list[str] = field(default_factory=list)
@@ -163,13 +163,13 @@ class MetricLog:
         while len(self._waiting) > most_waiting:
             self._read_step(self._waiting.popleft())
 
-    def facts(self) -> dict[str, Any]:
+    def to_facts(self) -> dict[str, Any]:
         """Return the losses and sums that a resumed training needs, as plain values."""
         return {
             "losses": self.losses,
             "names": self.names,
             "examples": self.examples,
-            "model": self.model.facts(),
+            "model": self.model.to_facts(),
         }
 
     def restore(self, facts: Mapping[str, Any]) -> None:

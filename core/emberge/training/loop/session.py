@@ -158,7 +158,7 @@ class Session(Trainee):
         own_rows = part.rows[shard_rows(len(part.rows), self.ranks.rank, self.ranks.size)]
         share = self._compute_share(batch, part_number)
         results = []
-        losses = self.objective.over_tokens(part.dataset)
+        losses = self.objective.list_token_losses(part.dataset)
         for number, loss in enumerate(losses):
             key = (self.plan.seed, "corruption", batch.step, part.dataset, number)
             texts = [

@@ -145,7 +145,7 @@ def _join_started_ranks(machine: Machine) -> Ranks:
 
 def _read_once(ranks: Ranks, read: Callable[[], T]) -> T:
     """Return what `read` finds or writes; the other ranks find the first rank's files, if they see them."""
-    ranks.on_first_rank(lambda: read() and None)
+    ranks.run_on_first_rank(lambda: read() and None)
     return read()
 
 

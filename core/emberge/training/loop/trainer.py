@@ -136,8 +136,12 @@ class Trainer:
         else:
             # The first rank scores a folder for all ranks.
             with self.trainee.gather_weights():
-                self.ranks.on_first_rank(lambda: self.history.write_model(step, self.trainee.save))
-            self.history.restore(self.ranks.on_first_rank(lambda: self.history.score_model(step)))
+                self.ranks.run_on_first_rank(
+                    lambda: self.history.write_model(step, self.trainee.save)
+                )
+            self.history.restore(
+                self.ranks.run_on_first_rank(lambda: self.history.score_model(step))
+            )
         metric("score", self.history.scores[-1][1], step)
         record.leave_out(time.monotonic() - began)
         return True
@@ -211,7 +215,7 @@ class Trainer:
             read_here.append(state)
             return state.step, state.facts
 
-        step_and_facts = self.ranks.on_first_rank(read_on_first_rank)
+        step_and_facts = self.ranks.run_on_first_rank(read_on_first_rank)
         if step_and_facts is None:
             return None
         step, facts = step_and_facts
@@ -227,7 +231,7 @@ class Trainer:
         }
         facts = {
             "identity": identity,
-            **record.facts(),
+            **record.to_facts(),
             "scores": self.history.scores,
             "seconds": self.seconds,
             "cpu_seconds": self.cpu_seconds,
@@ -240,7 +244,7 @@ class Trainer:
             TrainingState(step, tensors, facts).write(self.work / "states")
             self.history.drop_unneeded()
 
-        self.ranks.on_first_rank(save)
+        self.ranks.run_on_first_rank(save)
 
     def _is_due(self, step: int) -> bool:
         """Return whether a state is due after this step; all ranks return the same."""
@@ -249,20 +253,20 @@ class Trainer:
         if self.options.save_steps is not None:
             return step % self.options.save_steps == 0
         due = self.ranks.is_first and self.clock.is_due()
-        return self.ranks.any_of([due])[0]
+        return self.ranks.join_flags([due])[0]
 
     def _keep_model(self, step: int) -> None:
         """Write the model of this step next to the states if it is to be kept; remove older models."""
         if step in self.kept.steps:
             with self.trainee.gather_weights():
-                self.ranks.on_first_rank(lambda: self.kept.keep(step, self.trainee.save))
+                self.ranks.run_on_first_rank(lambda: self.kept.keep(step, self.trainee.save))
 
     def _write_model(self, folder: Path | None) -> tuple[Path, ...]:
         """Write the last or best model, and return the paths of the kept models in the result."""
         if self.history.best_weights:
             self._set_parameters(self.history.best_weights)
         if folder is None:
-            self.ranks.any_of([False])  # see below
+            self.ranks.join_flags([False])  # see below
             return ()
 
         def write() -> list[str]:
@@ -274,9 +278,9 @@ class Trainer:
             return [path.as_posix() for path in self.kept.copy_into(folder)]
 
         with self.trainee.gather_weights():
-            kept_paths = self.ranks.on_first_rank(write)
+            kept_paths = self.ranks.run_on_first_rank(write)
         # The first rank serves the store, so it ends after all others have read it.
-        self.ranks.any_of([False])
+        self.ranks.join_flags([False])
         return tuple(map(Path, kept_paths))
 
 

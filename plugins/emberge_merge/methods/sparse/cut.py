@@ -20,15 +20,15 @@ from emberge_merge.methods.sparse.near_limits import Bracket, BracketCount
 # Collected values that are kept; of more the blocks are read again and counted in bins.
 _HELD = 1 << 23
 # Bytes from which runs are no longer put together: copies of all that was counted would double the memory.
-_LARGE = 1 << 20
+_LARGE_RUN_BYTES = 1 << 20
 
 # Neighbouring values that are sampled together (`Block.take_runs`).
-_RUN = 512
+_RUN_LENGTH = 512
 _BINS = 1 << 16
 # Standard deviations of a sampled rank within which the limit is first looked for.
 _SLACK = 4.5
 # Up to this many values are collected where they are expected inside the bracket; more are counted in bins.
-_MANY = 1 << 22
+_SAMPLED_VALUES = 1 << 22
 # A value that is in the sample at least this often is counted row by row; the number of them at most.
 _OFTEN, _FREQUENT = 8, 8
 
@@ -86,7 +86,7 @@ class Cut:
             frequent=tuple(
                 [pattern for pattern in frequent_values if pattern >= least][:_FREQUENT]
             ),
-            collect=2 * slack * total // size <= _MANY,
+            collect=2 * slack * total // size <= _SAMPLED_VALUES,
         )
 
     def with_count(self, keep: int) -> Cut:
@@ -162,7 +162,9 @@ class Cut:
         if high - low < _FREQUENT:
             patterns = tuple(range(low, high + 1))
             return dataclasses.replace(self, low=low, high=high, frequent=patterns, collect=True)
-        return dataclasses.replace(self, low=low, high=high, collect=bool(bins[bin_index] <= _MANY))
+        return dataclasses.replace(
+            self, low=low, high=high, collect=bool(bins[bin_index] <= _SAMPLED_VALUES)
+        )
 
     def _find_limit(self, runs: Sequence[Run], keep: int) -> tuple[int, int]:
         """Return the limit and the number of ties kept at it, if `keep` of the values inside are kept."""
@@ -263,8 +265,8 @@ def _rank_deviation(values: np.ndarray, rank: int, pattern: int) -> float:
     """
     size = len(values)
     variance = rank * (size - rank) / size
-    if size >= 2 * _RUN:
-        above = (values[: size // _RUN * _RUN] > pattern).reshape(-1, _RUN)
+    if size >= 2 * _RUN_LENGTH:
+        above = (values[: size // _RUN_LENGTH * _RUN_LENGTH] > pattern).reshape(-1, _RUN_LENGTH)
         counts = np.count_nonzero(above, axis=1)
         variance = max(variance, len(counts) * float(counts.var()))
     return math.sqrt(variance)
@@ -281,7 +283,7 @@ def _join_small_runs(runs: Iterable[Run]) -> Iterator[Run]:
     """Yield the runs, with small neighbours joined."""
     small_runs: list[Run] = []
     for run in runs:
-        if run.nbytes >= _LARGE:
+        if run.nbytes >= _LARGE_RUN_BYTES:
             yield from _join_runs(small_runs)
             small_runs = []
             yield run

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 _BEYOND_ALL_ROWS = 1 << 60
-_UNREACHED = (1 << 63) - 2
+_UNREACHED_PATTERN = (1 << 63) - 2
 
 
 class Limit(NamedTuple):
@@ -36,7 +36,7 @@ class Limit(NamedTuple):
     @classmethod
     def of_nothing(cls) -> Limit:
         """Return the limit that no magnitude reaches, not even infinity or NaN."""
-        return cls(_UNREACHED, -1)
+        return cls(_UNREACHED_PATTERN, -1)
 
     def words(self) -> Words:
         """Return the limit as the kernels read it."""
@@ -48,7 +48,7 @@ class Limit(NamedTuple):
 
         `start` is the position of the first value.
         """
-        if self.pattern == _UNREACHED:
+        if self.pattern == _UNREACHED_PATTERN:
             into.zero_()
             return
         split = self._count_below_last_tie(values, start)

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from emberge.numerics import Words
     from torch import Tensor
 
-_TINY = 1e-7
+_TINY_SUM = 1e-7
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -57,8 +57,8 @@ class Rescale(MergeTransform):
 
     def conclude(self, block: Block, stats: Stats) -> Measures:
         sums_before, sums_after = stats[-1]["before"], stats[-1]["after"]
-        is_zero = (sums_before < _TINY) | (sums_after < _TINY)
-        factor = sums_before / sums_after.clip(min=_TINY)
+        is_zero = (sums_before < _TINY_SUM) | (sums_after < _TINY_SUM)
+        factor = sums_before / sums_after.clip(min=_TINY_SUM)
         factor[is_zero] = 1.0
         return {"factor": factor}
 
@@ -66,7 +66,7 @@ class Rescale(MergeTransform):
         if self.rescale_mode == "l1":
             return block.record(ScaleDeltas(stats[0]["factor"].tolist()))
         if self.rescale_mode == "inverse_density" and block.keep_probability is not None:
-            return block.record(DivideDeltas(block.keep_probability().clamp(min=_TINY)))
+            return block.record(DivideDeltas(block.keep_probability().clamp(min=_TINY_SUM)))
         return block
 
 

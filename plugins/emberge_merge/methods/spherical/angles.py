@@ -9,12 +9,12 @@ import numpy as np
 NO_DIRECTION = 1e-12  # a norm up to this points nowhere
 SAME_DIRECTION = 1e-6  # an angle below this is walked in a straight line
 # As near to opposite directions a great circle is any: its coefficients grow without bound.
-OPPOSITE = 1e-3
+OPPOSITE_ANGLE = 1e-3
 # A mean of directions shorter than this has none: lengths are roots, so rounding alone may make 1e-8 of 0.
-ANTIPODAL = 1e-7
+ANTIPODAL_LENGTH = 1e-7
 # What rounding may make of the length of a combination that cancels, by the lengths of what it combines.
-BLUR = 8 * float(np.sqrt(np.finfo(np.float64).eps))
-_CANCELLED = "directions cancel out; the weighted mean was taken"
+ROUNDING_LENGTH = 8 * float(np.sqrt(np.finfo(np.float64).eps))
+_CANCELLED_WARNING = "directions cancel out; the weighted mean was taken"
 
 
 @dataclass(frozen=True)
@@ -121,7 +121,7 @@ def _compute_circle_factors(
         span.compute_length(ends[0] + ends[1]),
     )
     theta = 2 * np.arctan2(difference_length, sum_length)
-    opposite = have_direction & (sum_length <= OPPOSITE)
+    opposite = have_direction & (sum_length <= OPPOSITE_ANGLE)
     is_curved = have_direction & (theta >= SAME_DIRECTION) & ~opposite
     if linear_threshold is not None:
         is_curved = is_curved & (np.abs(1 - difference_length**2 / 2) <= linear_threshold)
@@ -129,7 +129,7 @@ def _compute_circle_factors(
     factors = np.where(
         is_curved, np.sin(share * theta) / np.where(is_curved, np.sin(theta), 1.0), share
     )
-    return factors, _CANCELLED if opposite.any() else ""
+    return factors, _CANCELLED_WARNING if opposite.any() else ""
 
 
 def mean_direction(
@@ -149,12 +149,12 @@ def mean_direction(
     has_no_direction = np.abs(total) <= NO_DIRECTION
     directed_weights = directed_weights / np.where(has_no_direction, 1.0, total)
     mean, length = span.normalise((directed_weights[..., None] * units).sum(-2))
-    cancelled = ~has_no_direction & (length <= ANTIPODAL)
+    cancelled = ~has_no_direction & (length <= ANTIPODAL_LENGTH)
     mean = _iterate_mean(span, mean, units, directed_weights, (steps, tolerance))
     factors = np.where(
         has_no_direction | cancelled, shares, (span.norms @ shares)[..., None] * mean
     )
-    return factors, _CANCELLED if cancelled.any() else ""
+    return factors, _CANCELLED_WARNING if cancelled.any() else ""
 
 
 def _iterate_mean(
@@ -188,7 +188,7 @@ def _map_to_tangents(span: Span, mean: np.ndarray, units: np.ndarray) -> np.ndar
     # Every way leads to the opposite point, so none is taken. A mean of directions that nearly cancel has
     # large coefficients, and what is opposite to it is so only up to their rounding.
     combined = np.abs(units + mean) @ span.norms[..., None]
-    opposite = sum_lengths < np.maximum(SAME_DIRECTION, BLUR * combined)
+    opposite = sum_lengths < np.maximum(SAME_DIRECTION, ROUNDING_LENGTH * combined)
     logs = (units - mean + difference_lengths**2 / 2 * mean) / np.where(
         opposite, 1.0, _compute_sinc(theta)
     )

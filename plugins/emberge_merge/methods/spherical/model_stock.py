@@ -10,7 +10,7 @@ from emberge import Block, Measures, MergeStrategy, Pass, Stats, WeightedSum
 if TYPE_CHECKING:
     import numpy as np
 
-_SINGULAR = 1e-6
+_SINGULAR_VALUE = 1e-6
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -61,5 +61,5 @@ class ModelStock(MergeStrategy):
         cosines = (gram / np.where(pairs > 0, pairs, 1.0)).clip(-1, 1)
         cosine = float(np.triu(cosines, 1).sum((-2, -1)) / (count * (count - 1) / 2))
         denominator = 1 + (count - 1) * cosine
-        ratio = count * cosine / denominator if abs(denominator) >= _SINGULAR else 0.0
+        ratio = count * cosine / denominator if abs(denominator) >= _SINGULAR_VALUE else 0.0
         return min(max(ratio, 0.0), 1.0) if self.clamp else ratio

@@ -10,7 +10,7 @@ import pytest
 import torch
 from emberge import TrainingError
 from emberge.encoding import PassResult
-from emberge.ranks import ALONE
+from emberge.ranks import SINGLE_RANK
 from emberge.training import (
     EarlyStopping,
     FitOptions,
@@ -31,7 +31,7 @@ OPTIONS = FitOptions(learning_rate=0.3, warmup_ratio=0.25, weight_decay=0.0, max
 class Point(Trainee):
     """A vector that is pulled to a target, and is best where its scores say so."""
 
-    ranks = ALONE
+    ranks = SINGLE_RANK
 
     def __init__(
         self, scores: Mapping[int, float] | None = None, bad_step: int | None = None
