@@ -3,22 +3,18 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from emberge.errors import CheckpointError
 from emberge.tensor_files import TensorSpec
 
-LayerPart = Literal["attention", "mlp", "embedding", "other", "vector"]
-LAYER_PARTS: tuple[LayerPart, ...] = ("attention", "mlp", "embedding", "other", "vector")
 EMBEDDING_LAYER, FINAL_LAYER = "embeddings", "final"
 # Prefixes of the layers of a text trunk; any other prefix (`visual`) belongs to another tower.
 _TRUNK = frozenset({"", "encoder", "decoder", "transformer", "model"})
 _FINAL_NORMS = frozenset({"norm", "final_norm", "ln_f", "final_layernorm"})
-# Names of modules that mix tokens; hybrid models have convolutions instead of attention.
-_ATTENTION = re.compile(r"attn|attention|\bconv\.", re.IGNORECASE)
 LAYER = re.compile(r"(?:^|\.)(layers|layer|h|blocks|block|albert_layer_groups)\.(\d+)\.")
 HEAD = "lm_head.weight"
 # Ends of an input embedding's name, the most certain first.
@@ -132,20 +128,6 @@ def measure_depths(names: Iterable[str]) -> dict[str, float]:
             number / last_layer_by_tower[tower] if last_layer_by_tower[tower] else 0.0
         )
     return depth_by_name
-
-
-def find_layer_part(name: str, shape: Sequence[int]) -> LayerPart:
-    """Return the part of its layer that a tensor belongs to, by canonical name and shape.
-
-    Norms and biases are `vector`. Matrices of a layer are `attention` or `mlp`, and matrices outside the
-    layers are `embedding` or `other`.
-    """
-    if len(shape) < 2:
-        return "vector"
-    match = LAYER.search(name)
-    if match is None:
-        return "embedding" if find_layer(name) == EMBEDDING_LAYER else "other"
-    return "attention" if _ATTENTION.search(name, match.end()) else "mlp"
 
 
 def find_outer_prefix(names: Iterable[str]) -> str:

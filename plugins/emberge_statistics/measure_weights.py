@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import math
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
@@ -16,16 +17,18 @@ from emberge.merging import Tokenizer, open_model
 from emberge.model_folder import Checkpoint, ModelPair
 from emberge.recipes import complete_reference, locate_model
 from emberge.tensor_files import TensorReader, TensorSpec
-from emberge.tensor_names import LayerPart, find_layer, find_layer_part, is_buffer, is_vocabulary
+from emberge.tensor_names import EMBEDDING_LAYER, LAYER, find_layer, is_buffer, is_vocabulary
 from emberge.wording import count_by_first_word, count_noun, join_some
 from torch import Tensor
 
-from emberge_statistics.weight_comparison import PairSums, WeightComparison
+from emberge_statistics.weight_comparison import LayerPart, PairSums, WeightComparison
 
 # Elements of each model that a thread has in memory at once.
 _READ_ELEMENTS = 1 << 20
 # Elements summed in float32, before sums are added in float64: squares of 2^18 were wrong by up to 2e-6.
 _FLOAT32_SUM_ELEMENTS = 1 << 16
+# Names of modules that mix tokens; hybrid models have convolutions instead of attention.
+_ATTENTION = re.compile(r"attn|attention|\bconv\.", re.IGNORECASE)
 
 
 def compare_weights(
@@ -54,7 +57,7 @@ def compare_weights(
         for (name, specs), (of_weights, of_changes) in zip(
             matched.pairs.items(), sums, strict=True
         ):
-            key = find_layer(name), find_layer_part(name, specs[0].shape)
+            key = find_layer(name), _find_layer_part(name, specs[0].shape)
             weights[key] = weights.get(key, PairSums()) + of_weights
             if of_changes is not None:
                 changes[key] = changes.get(key, PairSums()) + of_changes
@@ -230,3 +233,17 @@ def _make_names_distinct(models: list[Model]) -> list[Model]:
         Model(str(m.adapter or m.folder), m.folder, m.fingerprint, adapter=m.adapter)
         for m in models
     ]
+
+
+def _find_layer_part(name: str, shape: Sequence[int]) -> LayerPart:
+    """Return the part of its layer that a tensor belongs to, by canonical name and shape.
+
+    Norms and biases are `vector`. Matrices of a layer are `attention` or `mlp`, and matrices outside the
+    layers are `embedding` or `other`.
+    """
+    if len(shape) < 2:
+        return "vector"
+    match = LAYER.search(name)
+    if match is None:
+        return "embedding" if find_layer(name) == EMBEDDING_LAYER else "other"
+    return "attention" if _ATTENTION.search(name, match.end()) else "mlp"

@@ -5,13 +5,15 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Literal
 
-from emberge.tensor_names import EMBEDDING_LAYER, FINAL_LAYER, LAYER_PARTS, LayerPart
+from emberge.tensor_names import EMBEDDING_LAYER, FINAL_LAYER
 from emberge.wording import join_some, make_plural
 
 LOW_COSINE = 0.7
 """Cosine of a layer below which two models are too far apart to be averaged (BidirLM, arXiv:2604.02045)."""
-MATRIX_PARTS: tuple[LayerPart, ...] = tuple(part for part in LAYER_PARTS if part != "vector")
+LayerPart = Literal["attention", "mlp", "embedding", "other", "vector"]
+MATRIX_PARTS: tuple[LayerPart, ...] = ("attention", "mlp", "embedding", "other")
 
 
 @dataclass(frozen=True, slots=True)
