@@ -196,11 +196,7 @@ class Checkpoint:
         return spec_by_name
 
     def read_modules(self) -> dict[str, TensorSpec]:
-        """Return the tensors of the modules after the trunk, by name, from headers.
-
-        Raises:
-            CheckpointError: if files are missing, pickled or damaged.
-        """
+        """Return the tensors of the modules after the trunk, by name, from headers."""
         return {
             prefix + name: spec.with_name(prefix + name)
             for prefix, part in self.parts.items()

@@ -56,11 +56,7 @@ _SHOWN_NAMES = 3
 
 
 def list_copied_files(checkpoint: Checkpoint) -> Iterator[Path]:
-    """Yield the files that are copied into a result: configs, tokenizer and licences, of all modules.
-
-    Raises:
-        UnsoundFileError: if `require_sound` refuses a file or link.
-    """
+    """Yield the files that are copied into a result: configs, tokenizer and licences, of all modules."""
     for folder in _list_model_folders(checkpoint):
         require_sound(folder, checkpoint.folder)
         for path in sorted(folder.iterdir()):
@@ -70,11 +66,7 @@ def list_copied_files(checkpoint: Checkpoint) -> Iterator[Path]:
 
 
 def copy_file(path: Path, out: Path, folder: Path, *, link: bool = False) -> None:
-    """Copy a file of the model in `folder` to `out`, or with `link` create a hard link.
-
-    Raises:
-        UnsoundFileError: if a link leads out of the model's folder.
-    """
+    """Copy a file of the model in `folder` to `out`, or with `link` create a hard link."""
     real = resolve_file(path, folder)
     out.parent.mkdir(parents=True, exist_ok=True)
     if link:
@@ -261,9 +253,6 @@ def copy_template(
     `config` replaces the transformer's config, and the weights' `dtype` is put into it; `tokenizer` is a
     folder whose tokenizer files replace the template's. A file in which nothing changes is copied byte for
     byte. Code, and references to it in configs, are not copied (`_drop_code`).
-
-    Raises:
-        UnsoundFileError: if a link leads out of the template's folder.
     """
     for path in list_copied_files(template):
         copy_file(path, out / path.relative_to(template.folder), template.folder)

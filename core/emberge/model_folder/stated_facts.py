@@ -304,11 +304,7 @@ def _describe(fact: Fact) -> str:
 
 
 def read_facts(checkpoint: Checkpoint) -> dict[_FactId, Fact]:
-    """Return every fact that a folder states, in one form for all releases.
-
-    Raises:
-        CheckpointError: if a file that states facts cannot be read.
-    """
+    """Return every fact that a folder states, in one form for all releases."""
     facts = (fact for read in _TABLE for fact in read(checkpoint))
     return {fact.id: fact for fact in facts}
 

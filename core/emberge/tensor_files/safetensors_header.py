@@ -19,8 +19,6 @@ from emberge.tensor_files.remote_file import RemoteFile
 HEADER = "emberge"
 """The key of a safetensors header under which the provenance is kept, as JSON."""
 _PACKAGES = ("emberge", "torch", "transformers", "safetensors")
-
-
 WEIGHTS = "model.safetensors"
 # safetensors' names of element types: (torch's name, bytes an element).
 DTYPES: dict[str, tuple[str, int]] = {
