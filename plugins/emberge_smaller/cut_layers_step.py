@@ -219,12 +219,7 @@ class LayerStack:
                 yield spec.with_name(_shift_layer(stored_name, numbers.index(number) - number))
 
     def write(
-        self,
-        numbers: Sequence[int],
-        workspace: Workspace,
-        *,
-        content: str,
-        out: Path | None = None,
+        self, numbers: Sequence[int], workspace: Workspace, *, content: str, out: Path | None = None
     ) -> None:
         """Write a model of these layers, renumbered from 0, with all other files of the checkpoint.
 

@@ -80,9 +80,7 @@ def t5(folder: Path, cls: str, seed: int) -> Path:
     )
 
 
-def test_unused_heads_are_left_out_or_merged_from_those_that_have_them(
-    tmp_path: Path,
-) -> None:
+def test_unused_heads_are_left_out_or_merged_from_those_that_have_them(tmp_path: Path) -> None:
     encoders = [t5(tmp_path / name, "T5EncoderModel", seed=i) for i, name in enumerate("ab")]
     full = [
         t5(tmp_path / name, "T5ForConditionalGeneration", seed=i) for i, name in enumerate("cd")
@@ -134,11 +132,7 @@ def test_an_unused_head_needs_no_base(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("prefix", "architecture"),
-    [
-        ("0.auto_model.", "bert"),
-        ("roberta.", "xlm-roberta"),
-        ("_orig_mod.model.", "modernbert"),
-    ],
+    [("0.auto_model.", "bert"), ("roberta.", "xlm-roberta"), ("_orig_mod.model.", "modernbert")],
 )
 def test_prefixes_of_wrappers_are_removed(prefix: str, architecture: str, tmp_path: Path) -> None:
     one = tiny.transformer(tmp_path / "one", architecture=architecture, seed=1)

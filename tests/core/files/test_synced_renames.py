@@ -8,16 +8,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from emberge import (
-    DataEntry,
-    DataRef,
-    Machine,
-    Model,
-    ModelRef,
-    TaskInfo,
-    TaskScore,
-    run_recipe,
-)
+from emberge import DataEntry, DataRef, Machine, Model, ModelRef, TaskInfo, TaskScore, run_recipe
 from emberge.data import load_datasets
 from emberge.merging import MergeInput, Statistics
 from emberge.training import TrainingState

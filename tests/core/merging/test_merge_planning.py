@@ -124,7 +124,7 @@ def test_a_missing_tensor_is_a_problem_unless_the_others_are_averaged(tmp_path: 
     assert plan(a, b, missing="average_present", strategy=(Slerp(),)).copied == ["v"]
 
 
-def test_tensors_of_only_some_members_and_the_base(
+def test_a_tensor_the_base_lacks_is_a_problem_and_one_only_it_has_is_left_out(
     tmp_path: Path,
 ) -> None:
     a, b, base = pair(tmp_path)

@@ -9,13 +9,7 @@ from typing import Any
 import pytest
 import transformers
 from emberge import CheckpointError
-from emberge.model_folder import (
-    Checkpoint,
-    ModelPair,
-    TrunkConfig,
-    count_parameters,
-    read_settings,
-)
+from emberge.model_folder import Checkpoint, ModelPair, TrunkConfig, count_parameters, read_settings
 from emberge.model_folder.model_config import read_class_defaults
 from emberge.model_folder.st_layout import read_pooling_modes
 

@@ -189,13 +189,7 @@ def _sparse(folder: Path) -> torch.Tensor:
     return model.encode_document(["read a file"], convert_to_sparse_tensor=False)
 
 
-@pytest.mark.parametrize(
-    ("make", "score"),
-    [
-        (_router, _sparse),
-        (_static, embed),
-    ],
-)
+@pytest.mark.parametrize(("make", "score"), [(_router, _sparse), (_static, embed)])
 def test_every_module_of_a_chain_is_merged(
     make: Callable[[Path, int], Path], score: Callable[[Path], Any], tmp_path: Path
 ) -> None:

@@ -6,11 +6,7 @@ from pathlib import Path
 
 import pytest
 from emberge.errors import CheckpointError
-from emberge.model_folder import (
-    Checkpoint,
-    hash_model,
-    list_hashed_files,
-)
+from emberge.model_folder import Checkpoint, hash_model, list_hashed_files
 from emberge.model_folder.folder_files import FILES, TOKENIZER_FILES, read_text
 from emberge.model_folder.model_files import list_copied_files
 

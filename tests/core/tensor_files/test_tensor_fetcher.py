@@ -9,13 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from emberge import CheckpointError
-from emberge.tensor_files import (
-    RemoteFile,
-    ServerFile,
-    TensorSpec,
-    read_header,
-    tensor_fetcher,
-)
+from emberge.tensor_files import RemoteFile, ServerFile, TensorSpec, read_header, tensor_fetcher
 from emberge.tensor_files.tensor_fetcher import TensorFetcher
 from safetensors.numpy import save_file
 

@@ -26,7 +26,7 @@ def test_configs_tokenizers_code_and_licences_are_metadata() -> None:
 def test_a_folder_with_safetensors_needs_no_pickle() -> None:
     names = ["a.bin", "model.safetensors", "2_Dense/b.bin", "3_D/c.safetensors", "3_D/c.bin"]
     assert select_weights([*OTHERS, *names, "onnx/model.bin"]) == [
-        *("model.safetensors", "3_D/c.safetensors", "2_Dense/b.bin"),
+        *("model.safetensors", "3_D/c.safetensors", "2_Dense/b.bin")
     ]
     assert hub._select_files(["a.json", *names], "metadata") == ["a.json"]
     assert hub._select_files(["a.json", "a.bin"], "all") == ["a.json", "a.bin"]

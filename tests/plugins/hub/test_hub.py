@@ -79,10 +79,7 @@ def test_metadata_has_no_weights_and_all_has_one_format(hub: Hub, tmp_path: Path
 
 def test_the_requested_revision_is_fetched(hub: Hub, tmp_path: Path) -> None:
     first, second = ask(
-        tmp_path / "home",
-        hub.url,
-        ("owner/name", None, "all"),
-        ("owner/name", "v2", "all"),
+        tmp_path / "home", hub.url, ("owner/name", None, "all"), ("owner/name", "v2", "all")
     )
     assert Path(str(first["folder"])).name == COMMITS["main"]
     assert Path(str(second["folder"])).name == COMMITS["v2"]

@@ -4,13 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
-from emberge_moe.balance import (
-    Loads,
-    RouterSums,
-    Routing,
-    compute_balance_loss,
-    sum_routings,
-)
+from emberge_moe.balance import Loads, RouterSums, Routing, compute_balance_loss, sum_routings
 from transformers.models.mixtral.modeling_mixtral import load_balancing_loss_func
 
 PROBABILITIES = torch.tensor(

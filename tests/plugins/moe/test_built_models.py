@@ -9,14 +9,7 @@ from typing import Any
 
 import pytest
 import torch
-from emberge import (
-    Artifact,
-    CheckpointError,
-    ModelRef,
-    Plugins,
-    StepRef,
-    load_plugins,
-)
+from emberge import Artifact, CheckpointError, ModelRef, Plugins, StepRef, load_plugins
 from emberge.contracts import BaseFacts, Figure, HeatMap, Reference
 from emberge.model_folder import Checkpoint
 from emberge_encoder import TextEncoder
@@ -76,11 +69,7 @@ def size_of(folder: Path) -> int:
 def test_upcycle_writes_the_promised_files_and_facts(models: Path, tmp_path: Path) -> None:
     folder = models / "bert"
     step = Upcycle(
-        model=ModelRef(str(folder)),
-        experts=4,
-        top_k=3,
-        normalize_gates=False,
-        layers=(2, 0),
+        model=ModelRef(str(folder)), experts=4, top_k=3, normalize_gates=False, layers=(2, 0)
     )
     artifact = assert_built_as_promised(step, tmp_path, folder, "upcycled")
     out = tmp_path / "out"

@@ -34,12 +34,7 @@ from tests.support.fitting import run_fit
 from tests.support.result_folders import folders
 from tests.support.routable import dense
 from tests.support.routed_models import NATIVE, ExactRouted, native, routed
-from tests.support.token_training import (
-    MASKED,
-    OPTIONS,
-    by_hand,
-    windows_of,
-)
+from tests.support.token_training import MASKED, OPTIONS, by_hand, windows_of
 from tests.support.tolerance import assert_exact, exactly
 from tests.support.training_data import InMemory, retrieval, texts
 

@@ -81,10 +81,7 @@ def states(model: Any) -> Tensor:
     return found
 
 
-@pytest.mark.parametrize(
-    "architecture",
-    ["bert", "mpnet", "modernbert", "qwen3", "gemma3"],
-)
+@pytest.mark.parametrize("architecture", ["bert", "mpnet", "modernbert", "qwen3", "gemma3"])
 def test_the_result_computes_the_chosen_layers(architecture: str, tmp_path: Path) -> None:
     folder = model_of(tmp_path / "whole", architecture)
     out, details = cut(folder, tmp_path / "run", (0, 3))
@@ -119,10 +116,7 @@ def test_heads_and_modules_with_weights_stay(tmp_path: Path) -> None:
     assert SentenceTransformer(str(out), device="cpu").encode(["the list"]).shape == (1, 8)
     masked = tiny.transformer(tmp_path / "masked", "AutoModelForMaskedLM", "bert")
     out, _ = cut(masked, tmp_path / "run2", (0, 2))
-    before, after = (
-        load_file(masked / "model.safetensors"),
-        load_file(out / "model.safetensors"),
-    )
+    before, after = (load_file(masked / "model.safetensors"), load_file(out / "model.safetensors"))
     assert torch.equal(
         after["cls.predictions.transform.dense.weight"],
         before["cls.predictions.transform.dense.weight"],
@@ -146,9 +140,7 @@ def test_a_vision_models_text_trunk_is_cut_and_its_tower_stays(tmp_path: Path) -
     loaded(out)
 
 
-def test_an_old_config_with_an_interval_gets_a_list_of_layer_kinds(
-    tmp_path: Path,
-) -> None:
+def test_an_old_config_with_an_interval_gets_a_list_of_layer_kinds(tmp_path: Path) -> None:
     folder = model_of(tmp_path / "whole", "modernbert")
     config = json.loads((folder / "config.json").read_text())
     kinds = config.pop("layer_types")
@@ -164,8 +156,7 @@ def test_an_old_config_with_an_interval_gets_a_list_of_layer_kinds(
 
 
 @pytest.mark.parametrize(
-    ("layers", "chosen"),
-    [(1, (3,)), (2, (1, 3)), (3, (0, 1, 3)), (4, (0, 1, 2, 3))],
+    ("layers", "chosen"), [(1, (3,)), (2, (1, 3)), (3, (0, 1, 3)), (4, (0, 1, 2, 3))]
 )
 def test_layers_are_spread_evenly_and_end_in_the_last(
     layers: int, chosen: tuple[int, ...], tmp_path: Path

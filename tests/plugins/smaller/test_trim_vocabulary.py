@@ -266,9 +266,7 @@ def test_a_script_is_kept_from_a_thousandth_of_the_letters_on(
     assert (3 in choose_tokens(vocabulary, np.array([0, 5000, count, 0]), ())) == kept
 
 
-def test_the_share_of_unknown_tokens_ignores_special_tokens(
-    wholes: dict[str, Path],
-) -> None:
+def test_the_share_of_unknown_tokens_ignores_special_tokens(wholes: dict[str, Path]) -> None:
     """90 unknown tokens beside 910 words, and the ends of texts."""
     vocabulary = SubwordVocabulary.read(Checkpoint(wholes["WordPiece"]))
     counts = np.zeros(vocabulary.size, np.int64)
@@ -398,9 +396,7 @@ def test_prompts_of_the_model_are_covered_with_each_text(
     assert token_texts(cut("BPE")[0], texts) != token_texts(prompted, texts)
 
 
-def test_a_text_is_covered_only_if_it_is_after_each_prompt(
-    wholes: dict[str, Path],
-) -> None:
+def test_a_text_is_covered_only_if_it_is_after_each_prompt(wholes: dict[str, Path]) -> None:
     """After a prompt a byte-level word begins with a space, and is another token."""
     vocabulary = SubwordVocabulary.read(Checkpoint(wholes["BPE"]))
     tokenizer = read_tokenizer(wholes["BPE"])
