@@ -20,6 +20,7 @@ from emberge.errors import TrainingError
 from emberge.ranks import SINGLE_RANK, Ranks
 from emberge.training.batch_plan import PlannedBatch
 
+# Number of points that a training logs, if no option says another interval.
 LOGGED_POINTS = 500
 CURVE_POINTS = 200
 # Number of points that are kept; when there are twice as many, every second point is dropped.
@@ -277,11 +278,6 @@ class MetricLog:
         loss_chunks = [self.losses[i : i + width] for i in range(0, len(self.losses), width)]
         ends = [min(i + width, len(self.losses)) for i in range(0, len(self.losses), width)]
         return tuple((end, _mean(p)) for end, p in zip(ends, loss_chunks, strict=True))
-
-    @staticmethod
-    def choose_interval(steps: int) -> int:
-        """Return the number of steps between two logged points, for about 500 points."""
-        return max(1, steps // LOGGED_POINTS)
 
 
 def measure_memory_used(device: torch.device) -> dict[str, float]:

@@ -126,12 +126,9 @@ def open_session(
             sampling=TextSampling(options.positives, options.hard_negatives, job.seed),
             progress=progress,
             clock=clock or SaveClock(),
-            warn=(warn if ranks.is_first else None) or _warn_nobody,
+            # Without a listener, and on other ranks than the first, warnings are dropped.
+            warn=warn if warn and ranks.is_first else lambda _: None,
         )
-
-
-def _warn_nobody(_: str) -> None:
-    """Ignore a warning, as nothing receives it or the first rank warns for all ranks."""
 
 
 def _join_started_ranks(machine: Machine) -> Ranks:

@@ -24,7 +24,7 @@ from emberge.training.loop.checkpoints import (
     refuse_other_training,
 )
 from emberge.training.loop.early_stopping import ScoreHistory
-from emberge.training.loop.metrics import MetricLog, ModelMetrics
+from emberge.training.loop.metrics import LOGGED_POINTS, MetricLog, ModelMetrics
 from emberge.training.loop.optimizer import (
     build_adamw,
     compute_learning_rate_factor,
@@ -101,7 +101,7 @@ class Trainer:
         return MetricLog(
             steps,
             metric,
-            self.options.logging_steps or MetricLog.choose_interval(steps),
+            self.options.logging_steps or max(1, steps // LOGGED_POINTS),
             self.trainee.tasks,
             str(self.work / "states"),
             self.ranks,
