@@ -138,7 +138,7 @@ def _list_values(tasks: Sequence[TaskInfo], axis: str) -> list[int | None]:
 
 @dataclass(frozen=True)
 class Arm:
-    """Columns that differ only in seeds, by these; an arm of one column has the column's key.
+    """Columns by seed that differ in nothing else; an arm of one column has the column's key.
 
     `grouped` are the columns of each independent draw, if these are not single columns.
     """

@@ -52,7 +52,7 @@ class UnitScores:
 
 
 def mean_score(contributions: Sequence[Array]) -> Array:
-    """Return the mean over sets of the scores of weightings, whose contributions are given by set."""
+    """Return each weighting's mean score over sets, from the contributions of each set's units."""
     means: Array = np.mean([part.mean(1) for part in contributions], axis=0)
     return means
 

@@ -7,7 +7,6 @@ import re
 import subprocess
 import sys
 import sysconfig
-from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -94,41 +93,6 @@ def test_without_torch_the_interpreter_is_named(tmp_path: Path) -> None:
     assert (code, said) == (2, "")
     assert str(python) in err
     assert "make gpu PYTHON=" in err
-
-
-def test_a_part_that_lacks_packages_is_skipped_and_says_which(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    from tests.gpu import run_all
-
-    lacking = {"peft", "mteb"}
-    monkeypatch.setattr(run_all, "find_spec", lambda n: None if n in lacking else find_spec(n))
-    words = ["--devices", "cpu", "--small", "--out", str(tmp_path), "--only", "tests", "demo"]
-    assert run_all.main(words) == 2, "nothing was left to run"
-    tests, demo = rows(capsys.readouterr().out)
-    assert (tests[0], tests[2], demo[2]) == ("tests", "skipped", "skipped")
-    assert "mteb" not in tests[3]
-    assert "peft, mteb" in demo[3]
-
-
-def test_a_part_that_breaks_fails_alone(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    from tests.gpu import run_all
-    from tests.gpu.bench_table import Row
-
-    def breaks(_: object) -> list[Row]:
-        raise RuntimeError("no kernel image")
-
-    def works(_: object) -> list[Row]:
-        return [Row("demo", "x", "passed")]
-
-    parts = {"merge": run_all.Part(breaks, ()), "demo": run_all.Part(works, ())}
-    monkeypatch.setattr(run_all, "PARTS", parts)
-    assert run_all.main(["--devices", "cpu", "--out", str(tmp_path)]) == 1
-    found = rows(capsys.readouterr().out)
-    assert [row[2] for row in found] == ["failed", "passed"]
-    assert "no kernel image" in found[0][3]
 
 
 def test_other_bytes_fail_an_elementwise_method_and_few_others_no_other(tmp_path: Path) -> None:

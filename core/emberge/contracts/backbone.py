@@ -52,7 +52,7 @@ class AuxiliaryMetrics:
         return ()
 
     def figures(self, points: Sequence[tuple[int, Mapping[str, float]]]) -> Sequence[Figure]:
-        """Return figures of the values over steps, which the training's artifact gets."""
+        """Return figures for the training's artifact, which show the values over its steps."""
         return []
 
 

@@ -110,7 +110,7 @@ class MergeStatistics:
                 self._entries[-1].update(find_model_entries(stage, request))
 
     def of(self, chain: int, tensor: TensorPlan, layer: str, reader: TensorReader) -> RowStatistics:
-        """Return the statistics for a tensor's blocks in the chain of this number."""
+        """Return the statistics that the blocks of a tensor get in the chain numbered `chain`."""
         numbers: dict[str, Any] = {}
         for statistics in self._numbers[chain]:
             numbers.update(statistics.of(layer, tensor.name))
