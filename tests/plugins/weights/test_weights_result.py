@@ -93,17 +93,17 @@ def test_facts_have_predicted_and_real_scores() -> None:
 
 def test_the_figure_has_the_conclusion_the_merges_and_the_members() -> None:
     figure = draw_figure(result_of(searched()).to_facts())
-    assert figure["caption"] == (
+    assert figure.caption == (
         "Choosing among 13 weightings gains +12.50 [+8.58, +16.42] points over equal weights on queries that "
         "were not chosen by: weights were chosen. Merged for real, they gain +17.50 [+9.01, +25.99] on all "
         "queries."
     )
-    assert figure["heat_map"] == {
-        "rows": ["foretold 57.50, real 58.25", "foretold 75.00, real 75.75"],
-        "columns": ["a", "b", "base"],
-        "values": [[0.5, 0.5, 0.0], [1.0, 0.0, 0.0]],
-    }
-    assert figure["table"]["rows"][1] == ["b", "0.000", "40.00"]
+    drawn, table = figure.heat_map, figure.table
+    assert drawn is not None
+    assert table is not None
+    assert drawn.rows == ["foretold 57.50, real 58.25", "foretold 75.00, real 75.75"]
+    assert (drawn.columns, drawn.values) == (["a", "b", "base"], [[0.5, 0.5, 0.0], [1.0, 0.0, 0.0]])
+    assert table.rows[1] == ["b", "0.000", "40.00"]
 
 
 def test_the_conclusion_says_which_weights_stay() -> None:
