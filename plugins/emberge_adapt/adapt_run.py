@@ -23,7 +23,7 @@ from emberge import (
     run_recipe,
 )
 from emberge.devices import find_machine
-from emberge.model_folder import Checkpoint, TextLimit, count_parameters
+from emberge.model_folder import Checkpoint, TextLimit
 from emberge.recipes import is_folder, locate_model
 from emberge.wording import count_noun
 from emberge_data import read_document_rows
@@ -41,6 +41,7 @@ from emberge_adapt.adapt_plan import (
     require_effort,
 )
 from emberge_adapt.data_facts import DataFacts, read_facts
+from emberge_adapt.parameter_count import count_parameters
 from emberge_adapt.recipe_text import SCORES, write_recipe
 
 

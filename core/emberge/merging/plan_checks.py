@@ -10,15 +10,13 @@ from emberge.contracts import MergeStrategy, MergeTransform, Stage, walk_stages
 from emberge.errors import Problem, suggest
 from emberge.merging.merge_plan import MergePlan, find_weighing_link, sum_by_label
 from emberge.merging.request import MergeInput, MergeRequest, describe_option_problems
-from emberge.merging.template_checks import describe_template_problems
+from emberge.merging.template_checks import describe_omissions, describe_template_problems
 from emberge.model_folder import (
     Checkpoint,
     JoinedFacts,
     ModelPair,
     TokenizerFiles,
     TrunkConfig,
-    describe_omissions,
-    join_facts,
 )
 from emberge.tensor_names import HEAD, Names
 from emberge.wording import join_some
@@ -156,7 +154,7 @@ def compare_folders(
             template, members[model.name], model, request.template is None
         )
     ]
-    facts = join_facts(
+    facts = JoinedFacts.of(
         template,
         members,
         chosen=request.template is not None,

@@ -13,13 +13,16 @@ from pathlib import Path
 from emberge.model_folder import (
     Checkpoint,
     ModuleFolder,
+    TextLimit,
     TokenizerFiles,
     TrunkConfig,
+    find_class_code,
     read_object_if_any,
     read_settings,
     read_trunk_settings,
 )
 from emberge.tensor_names import Names, find_layer_number
+from emberge.wording import join_some
 
 _LIBRARIES = ("sentence_transformers.", "pylate.")
 # First modules that a class of transformers opens.
@@ -110,4 +113,30 @@ def describe_size_problems(
         yield (
             f"{path}: has {layers:,} layers, and the weights have {len(stored_layers):,}; get the whole "
             "model, or the config of these weights"
+        )
+
+
+def describe_omissions(template: Checkpoint) -> Iterator[str]:
+    """Yield a warning for each thing that no result gets: missing tokenizer, own code, excessive length."""
+    reads_text = bool(template.modules) or "model_type" in template.config
+    if reads_text and not template.has_tokenizer:
+        yield (
+            f"'{template.folder.name}' has no tokenizer, and so the result will have none; "
+            "name a model that has one with 'tokenizer'"
+        )
+    limit = TextLimit.of(template)
+    if template.modules and limit.is_overstated:
+        yield (
+            f"'{template.folder.name}' says texts of {limit.stated:,} tokens, and has positions for "
+            f"{limit.positions:,}; the result says {limit.positions:,}"
+        )
+    names = [
+        name
+        for name in ("config.json", "tokenizer_config.json")
+        if read_object_if_any(template.trunk / name).get("auto_map")
+    ]
+    if names and find_class_code(template.config) is None:
+        yield (
+            f"'{template.folder.name}' names code of its own (auto_map in {join_some(names)}), which no "
+            "result takes over: the result is loaded by transformers' own class of its model_type"
         )

@@ -1,7 +1,6 @@
 """Public names of model_folder, each with the module that defines it."""
 
 from .checkpoint import Checkpoint as Checkpoint
-from .checkpoint import count_parameters as count_parameters
 from .checkpoint import describe_other_format as describe_other_format
 from .compare_models import ModelPair as ModelPair
 from .folder_files import find_model_name as find_model_name
@@ -12,7 +11,6 @@ from .longest_text import TextLimit as TextLimit
 from .model_config import TrunkConfig as TrunkConfig
 from .model_files import copy_model as copy_model
 from .model_files import copy_template as copy_template
-from .model_files import describe_omissions as describe_omissions
 from .model_files import describe_origin as describe_origin
 from .model_files import find_class_code as find_class_code
 from .model_files import hash_model as hash_model
@@ -26,5 +24,4 @@ from .st_layout import read_router_config as read_router_config
 from .st_layout import read_settings as read_settings
 from .st_layout import read_trunk_settings as read_trunk_settings
 from .stated_facts import JoinedFacts as JoinedFacts
-from .stated_facts import join_facts as join_facts
 from .tokenizers import TokenizerFiles as TokenizerFiles

@@ -9,7 +9,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from emberge.architectures import find_config_class, silence_transformers
 from emberge.errors import CheckpointError
 from emberge.model_folder.folder_files import (
     OTHER_WEIGHTS,
@@ -28,7 +27,7 @@ from emberge.model_folder.st_layout import (
     require_inside,
 )
 from emberge.tensor_files import WEIGHTS, RemoteFile, TensorSpec, read_header
-from emberge.tensor_names import POOLER, TIED_NAMES, Names, find_head, is_buffer
+from emberge.tensor_names import TIED_NAMES, Names
 
 if TYPE_CHECKING:
     from emberge.tensor_files import TensorReader
@@ -347,42 +346,3 @@ def _refuse_pickle(root: Path, folder: Path) -> None:
             f"{pickle}: is a pickle, which can run any code when it is opened; convert it safely with "
             f"`emberge safetensors {root}`"
         )
-
-
-def count_parameters(checkpoint: Checkpoint) -> int:
-    """Return the number of parameters of an embedding model; heads for other tasks do not count.
-
-    Without weights it is the number of the model that transformers builds from the config.
-
-    Raises:
-        CheckpointError: for weights that cannot be read, or a config from which transformers builds no model
-            without remote code.
-    """
-    if not checkpoint.has_weights:
-        return _count_by_config(checkpoint)
-    names = checkpoint.names
-    heads = {name for name in names.heads if find_head(name) != POOLER}
-    return sum(
-        spec.elements
-        for name, spec in names.specs.items()
-        if name not in heads and not is_buffer(name) and not names.is_tied_copy(name)
-    )
-
-
-def _count_by_config(checkpoint: Checkpoint) -> int:
-    import torch
-    from transformers import AutoModel
-
-    config = checkpoint.config
-    config_class = find_config_class(str(config.get("model_type")))
-    if config_class is None:
-        raise CheckpointError(f"{checkpoint.folder}: transformers has no such model type")
-    try:
-        with torch.device("meta"), silence_transformers():
-            built = config_class.from_dict(dict(config))
-            model = AutoModel.from_config(  # type: ignore[no-untyped-call]
-                built, trust_remote_code=False
-            )
-    except Exception as error:  # of a stranger's config, in any line of a model's code
-        raise CheckpointError(f"{checkpoint.folder}: transformers builds no model of it") from error
-    return sum(weight.numel() for weight in model.parameters())

@@ -142,6 +142,52 @@ class JoinedFacts:
     _noted: list[tuple[str, Fact]] = field(default_factory=list)
     _removed: list[str] = field(default_factory=list)
 
+    @classmethod
+    def of(
+        cls,
+        template: Checkpoint,
+        members: Mapping[str, Checkpoint],
+        *,
+        chosen: bool,
+        trunks: Sequence[str] = (),
+        adapter: bool = False,
+        towers: bool = False,
+    ) -> JoinedFacts:
+        """Return the facts of a result whose files come from `template`, joined from those of all members.
+
+        A template that the user has `chosen` decides. Only the attention of the members in `trunks` is
+        compared, as only their text trunk is used. With `adapter` the result is an adapter, which states no
+        facts. With `towers` the other members give towers with their processors, so attention is not
+        compared, nor are files except heads and licences.
+        """
+        name = next(
+            (n for n, m in members.items() if m.folder == template.folder), template.folder.name
+        )
+        others = {n: one for n, one in members.items() if one.folder != template.folder}
+        joined = cls(name, chosen, adapter, trunks, members={name: template, **others})
+        for name, member in joined.members.items():
+            try:
+                facts = read_facts(member)
+            except CheckpointError as error:
+                facts = {}
+                if member is not template:  # whose files are checked as a whole
+                    joined.problems.append(Problem(str(error)))
+            is_trunk = name in trunks and member is not template
+            # Chains that differ are no pair of modules, and are a difference by themselves.
+            is_pair = [m.kind for m in member.chain] == [m.kind for m in template.chain]
+            joined.stated[name] = {
+                key: fact
+                for key, fact in facts.items()
+                if (fact.is_direction or not is_trunk)
+                and (is_pair or fact.store not in (_MODULES, "module"))
+                and not (towers and (fact.is_direction or fact.store in ("file", "tokenizer")))
+            }
+        joined.join()
+        for name in () if adapter else [n for n in members if n not in trunks]:
+            joined.list_left(name, members[name])
+        joined.warnings += joined.describe_noted()
+        return joined
+
     def write(self, out: Path, template: Checkpoint) -> None:
         """Write the facts that the template lacks into `out`, a copy of the template's folder."""
         for name in self._removed:
@@ -248,51 +294,6 @@ class JoinedFacts:
 
 
 _NO_ADAPTER_HAS = "an adapter has none of it, and 'base' names the model that it lies on"
-
-
-def join_facts(
-    template: Checkpoint,
-    members: Mapping[str, Checkpoint],
-    *,
-    chosen: bool,
-    trunks: Sequence[str] = (),
-    adapter: bool = False,
-    towers: bool = False,
-) -> JoinedFacts:
-    """Return the facts of a result whose files come from `template`, joined from those of all members.
-
-    A template that the user has `chosen` decides. Only the attention of the members in `trunks` is compared,
-    as only their text trunk is used. With `adapter` the result is an adapter, which states no facts. With
-    `towers` the other members give towers with their processors, so attention is not compared, nor are files
-    except heads and licences.
-    """
-    name = next(
-        (n for n, m in members.items() if m.folder == template.folder), template.folder.name
-    )
-    others = {n: one for n, one in members.items() if one.folder != template.folder}
-    joined = JoinedFacts(name, chosen, adapter, trunks, members={name: template, **others})
-    for name, member in joined.members.items():
-        try:
-            facts = read_facts(member)
-        except CheckpointError as error:
-            facts = {}
-            if member is not template:  # whose files are checked as a whole
-                joined.problems.append(Problem(str(error)))
-        is_trunk = name in trunks and member is not template
-        # Chains that differ are no pair of modules, and are a difference by themselves.
-        is_pair = [m.kind for m in member.chain] == [m.kind for m in template.chain]
-        joined.stated[name] = {
-            key: fact
-            for key, fact in facts.items()
-            if (fact.is_direction or not is_trunk)
-            and (is_pair or fact.store not in (_MODULES, "module"))
-            and not (towers and (fact.is_direction or fact.store in ("file", "tokenizer")))
-        }
-    joined.join()
-    for name in () if adapter else [n for n in members if n not in trunks]:
-        joined.list_left(name, members[name])
-    joined.warnings += joined.describe_noted()
-    return joined
 
 
 def _quote(names: Iterable[str]) -> str:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from emberge import CheckpointError
 from emberge.merging import TokenPlan, VocabularyPolicy, align_tokens
-from emberge.model_folder import Checkpoint, ModelPair, TrunkConfig, join_facts
+from emberge.model_folder import Checkpoint, JoinedFacts, ModelPair, TrunkConfig
 from emberge.tensor_files import DerivedTensor, RowReader, TensorSpec
 from emberge.tensor_names import Names, is_vocabulary
 from emberge_encoder import Layout, is_causal, write_modalities
@@ -98,7 +98,7 @@ class Composition:
     @cached_property
     def warnings(self) -> tuple[str, ...]:
         """A line for each fact that a specialist states, and the text model does not or differently."""
-        return tuple(join_facts(self.text, self.checkpoints, chosen=True, towers=True).warnings)
+        return tuple(JoinedFacts.of(self.text, self.checkpoints, chosen=True, towers=True).warnings)
 
     @cached_property
     def target(self) -> ComposedClass:

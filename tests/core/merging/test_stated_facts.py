@@ -16,7 +16,6 @@ from emberge.model_folder import (
     ModelPair,
     TextLimit,
     copy_template,
-    join_facts,
 )
 
 from tests.support import tiny
@@ -199,7 +198,7 @@ def test_facts_that_members_state_are_kept_joined_or_refused(
 
     merged, adapter = plan(one, two), plan(one, two, as_adapter=True)
     members = {folder.name: Checkpoint(folder) for folder in pair}
-    composed = join_facts(members["one"], members, chosen=True, towers=True)
+    composed = JoinedFacts.of(members["one"], members, chosen=True, towers=True)
     assert all(str(one).endswith("choose one with 'template'") for one in merged.problems)
     assert all(str(one).endswith("choose one with 'base'") for one in adapter.problems)
     out = _write_files(merged.stated, tmp_path / "merged")
@@ -297,12 +296,12 @@ def test_numbers_of_configs_that_no_tensor_shows_are_compared(
     one, two = (Checkpoint(tmp_path / n) for n in ("one", "two") if not (tmp_path / n).mkdir())
     for folder, changes in ((one.folder, {}), (two.folder, {name: UNSHOWN[kind][name]})):
         CONFIG_MAPPING[kind](**changes).save_pretrained(folder)
-    facts = join_facts(one, {"one": one, "two": two}, chosen=False)
+    facts = JoinedFacts.of(one, {"one": one, "two": two}, chosen=False)
     said = [*map(str, facts.problems), *ModelPair(one, two).find_differences()]
     assert any(f"config.json's {name} is " in line for line in said)
     same = Checkpoint(shutil.copytree(one.folder, tmp_path / "same"))
     edit(one.folder, "config.json", **{name: None})  # the default is no difference
-    found = join_facts(one, {"one": one, "same": same}, chosen=False)
+    found = JoinedFacts.of(one, {"one": one, "same": same}, chosen=False)
     assert [*found.problems, *found.warnings] == []
 
 

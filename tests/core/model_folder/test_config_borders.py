@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import transformers
 from emberge import CheckpointError
-from emberge.model_folder import Checkpoint, ModelPair, TrunkConfig, count_parameters, read_settings
+from emberge.model_folder import Checkpoint, ModelPair, TrunkConfig, read_settings
 from emberge.model_folder.model_config import read_class_defaults
 from emberge.model_folder.st_layout import read_pooling_modes
 
@@ -75,39 +75,6 @@ def test_pooling_modes_of_all_releases_have_one_name_each() -> None:
     assert read_pooling_modes({"pooling_mode": ["max", "median"]}) == ("max", "median")
     flags = {"pooling_mode_cls_token": True, "pooling_mode_mean_tokens": False}
     assert read_pooling_modes(flags) == ("cls",)
-
-
-TINY = {
-    "hidden_size": 32,
-    "intermediate_size": 48,
-    "num_attention_heads": 4,
-    "num_key_value_heads": 2,
-    "num_hidden_layers": 4,
-    "vocab_size": 90,
-}
-
-
-EXPERTS = {
-    "qwen3_moe": {
-        "num_experts": 8,
-        "num_experts_per_tok": 2,
-        "moe_intermediate_size": 24,
-        "decoder_sparse_step": 2,
-        "head_dim": 8,
-    },
-    "granitemoe": {"num_local_experts": 4, "num_experts_per_tok": 2},
-}
-
-
-@pytest.mark.parametrize("kind", EXPERTS)
-def test_parameters_are_counted_without_the_head(kind: str, tmp_path: Path) -> None:
-    config = transformers.AutoConfig.for_model(kind, **TINY, **EXPERTS[kind])
-    model = transformers.AutoModelForCausalLM.from_config(config)  # its head does not embed
-    model.save_pretrained(tmp_path)
-    total = sum(p.numel() for p in model.base_model.parameters())
-    assert count_parameters(Checkpoint(tmp_path)) == total
-    (tmp_path / "model.safetensors").unlink()
-    assert count_parameters(Checkpoint(tmp_path)) == total, "by the config"
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from emberge import CheckpointError
 from emberge.errors import UnsoundFileError
-from emberge.model_folder import Checkpoint, count_parameters
+from emberge.model_folder import Checkpoint
 from emberge_encoder import TextEncoder, read_routes
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.sentence_transformer.modules import Normalize, Router
@@ -25,9 +25,7 @@ def pair(queries: Path, documents: Path, folder: Path) -> Path:
     return folder
 
 
-def test_a_routers_routes_are_read_and_its_parameters_counted(
-    bert: Path, berts: list[Path], tmp_path: Path
-) -> None:
+def test_the_routes_of_a_router_are_read(bert: Path, berts: list[Path], tmp_path: Path) -> None:
     folder = pair(berts[0], bert, tmp_path / "pair")
     routes = read_routes(folder)
     assert routes is not None
@@ -37,9 +35,6 @@ def test_a_routers_routes_are_read_and_its_parameters_counted(
     assert read_routes(bert) is None
     (refusal,) = TextEncoder().describe(folder).problems
     assert "has an encoder for each kind of text" in refusal
-    folder = pair(berts[0], bert, tmp_path / "pair")
-    alone = count_parameters(Checkpoint(bert))
-    assert count_parameters(Checkpoint(folder)) == 2 * alone
 
 
 def test_a_broken_router_is_refused(bert: Path, tmp_path: Path) -> None:
