@@ -155,7 +155,9 @@ def test_dropout_differs_between_chunks_and_seeds(shaky: Path) -> None:
     assert len({tuple(row.tolist()) for row in seen[0]}) == 8
 
 
-def test_embeddings_come_in_order_and_equal_texts_are_encoded_once(bert: Path) -> None:
+def test_embeddings_come_in_order_and_equal_texts_are_encoded_once(
+    bert: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     encoder = _load(bert)
     told: list[tuple[float, float]] = []
     embedder = TextEmbedder(
@@ -168,6 +170,8 @@ def test_embeddings_come_in_order_and_equal_texts_are_encoded_once(bert: Path) -
     one = np.concatenate([embedder.embed([text]) for text in TEXTS])
     assert_same_pass(embeddings[:24], one, bert)
     assert embedder.embed([]).shape == (0, 32)
+    monkeypatch.setattr("emberge.encoding.embedder.ROWS_ON_DEVICE", 5)
+    assert np.array_equal(embedder.embed(TEXTS), embeddings[:24])
 
 
 def test_prompts_and_lengths_change_embeddings(bert: Path) -> None:

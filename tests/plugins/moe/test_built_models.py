@@ -16,6 +16,7 @@ from emberge_encoder import TextEncoder
 from emberge_moe.balance import RouterHealth
 from emberge_moe.dense_model import DenseModel, LayerRouting, choose_layers, has_experts
 from emberge_moe.downcycle_step import Downcycle, RoutedModel, read_load
+from emberge_moe.expert_tensors import AveragedTensor
 from emberge_moe.rope_step import Rope, build_rotary_config, list_rotary_tensors
 from emberge_moe.routed import Routed
 from emberge_moe.routed_encoder import ROUTERS, RouterTaps
@@ -183,6 +184,8 @@ def test_the_load_of_experts_is_in_the_artifact(models: Path, tmp_path: Path) ->
     step = Downcycle(model=ModelRef(str(models / "routed")), load_of=StepRef("$trained"))
     details = step.run(Trained(tmp_path / "run")).details["downcycled"]
     assert details["load"] == {"1": logged}
+    tensors = RoutedModel(Checkpoint(models / "routed")).average_experts({1: logged})
+    assert {t.weights for t in tensors if isinstance(t, AveragedTensor)} == {tuple(logged)}
 
 
 def test_a_training_without_loads_is_refused(models: Path, tmp_path: Path) -> None:
