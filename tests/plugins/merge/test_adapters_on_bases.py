@@ -128,6 +128,17 @@ def test_the_whole_folder_goes_away_and_one_that_a_kill_left_is_used(
     assert plain.is_dir()
 
 
+def test_a_whole_model_of_a_bfloat16_base_is_in_float32(place: Path, tmp_path: Path) -> None:
+    base = shutil.copytree(place / "base", tmp_path / "half")
+    half = {n: t.bfloat16() for n, t in load_file(base / "model.safetensors").items()}
+    save_file(half, base / "model.safetensors", {"format": "pt"})
+    with open_whole_model(Model("a", base, "f" * 64, None, place / "a"), tmp_path / "w") as folder:
+        whole = load_file(folder / "model.safetensors")
+    assert {tensor.dtype for tensor in whole.values()} == {torch.float32}
+    name = QUERY.replace("query", "key")
+    assert torch.equal(whole[name], half[name].float())
+
+
 def test_an_adapter_that_is_not_finite_makes_no_whole_model(place: Path, tmp_path: Path) -> None:
     broken = shutil.copytree(place / "a", tmp_path / "broken")
     file = broken / "adapter_model.safetensors"
