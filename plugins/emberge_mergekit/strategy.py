@@ -50,8 +50,6 @@ class Mergekit(MergeStrategy):
     parameters: dict[str, PerModel | bool | str] = field(default_factory=dict)
     """The method's parameters, with numbers as elsewhere in a recipe; others have mergekit's defaults."""
 
-    whole = True
-
     def __post_init__(self) -> None:
         declared = list_parameters(self._method)
         for name, value in self.parameters.items():
@@ -95,6 +93,9 @@ class Mergekit(MergeStrategy):
     @property
     def weight_role(self) -> WeightRole:
         return "scale" if "weight" in list_parameters(self._method) else "unused"
+
+    def needs_whole(self, block: Block) -> bool:
+        return True
 
     def schedules(self) -> dict[str, PerTensor]:
         declared = list_parameters(self._method)

@@ -59,6 +59,8 @@ def test_every_method_is_mergekits(method: str) -> None:
             inputs, method, parameters=given, base_index=None if base is None else 0
         )
     torch.testing.assert_close(merged(strategy, models, base), found, rtol=0, atol=0)
+    in_small_blocks = merged(strategy, models, base, block=16)  # elements: a row of the tensor
+    assert torch.equal(in_small_blocks, found)
 
 
 def test_models_may_have_parameters_of_their_own() -> None:
