@@ -42,7 +42,7 @@ class _Parser(argparse.ArgumentParser):
         """Parse options and other words in any order."""
         self.require_known_options(words)
         parsed, rest = self.parse_known_args(words)
-        # Words after an option are taken by argparse's other way of parsing alone, which takes no `--`.
+        # Only `parse_intermixed_args` takes words after an option, but it does not know `--`.
         return self.parse_intermixed_args(words) if rest else parsed
 
     def require_known_options(self, words: Sequence[str]) -> None:
@@ -197,7 +197,7 @@ VERBS: dict[str, Verb] = {
         resumes=True,
     ),
     "check": Verb(
-        summary="report everything that is wrong with a recipe, and what it needs, without loading weights",
+        summary="report everything that is wrong with a recipe, without loading weights",
         examples="emberge check recipe.yaml\nemberge check boom/demo --offline\n"
         "emberge check recipe.yaml --long",
         options=(
