@@ -299,6 +299,9 @@ def test_set_replaces_options_and_foreach_and_nothing_else() -> None:
     assert built.sampler[1].batch_size.default == 4
     assert built.loss.default[0].temperature == 0.1
     assert built.backbone.pooling == "cls"
+    setting = "a.fit.sampler.0.bag.ratio=0.25"
+    lines = read(text, setting).steps[-1].lines
+    assert (lines["sampler"], lines["sampler.0.ratio"]) == (f"{FILE}:6", f"--set {setting}")
     assert read(text, "seed=5").seed == 5
     plain = fit("betas: [0.9, 0.99]", "sampler: [bag, shuffle]")
     built = step(plain, "a.fit.betas.1=0.5", "a.fit.sampler.0.bag.ratio=0.25")
