@@ -199,7 +199,7 @@ def find_heads(outside: Iterable[str], inside: Iterable[str], *, wrapped: bool) 
 
 
 @dataclass(frozen=True)
-class Names:
+class TensorNames:
     """One model's tensors under canonical names.
 
     `prefix` was removed from the backbone's names, and `wrapper` is its beginning, which a training's wrapper
@@ -235,15 +235,15 @@ class Names:
         modules: tuple[str, ...],
         config: Mapping[str, Any],
         folder: Path,
-    ) -> Names:
+    ) -> TensorNames:
         """Return the tensors under current releases' names, without a wrapper's prefix.
 
         Raises:
             CheckpointError: if two tensors would get the same name.
         """
         trunk = [n for n in stored if not (modules and n.startswith(modules))]
-        outer = find_outer_prefix(trunk)
-        prefix = outer + find_prefix(name.removeprefix(outer) for name in trunk)
+        outer_prefix = find_outer_prefix(trunk)
+        prefix = outer_prefix + find_prefix(name.removeprefix(outer_prefix) for name in trunk)
         specs: dict[str, TensorSpec] = {}
         backbone_names: list[str] = []
         other_names: list[str] = []
@@ -251,7 +251,7 @@ class Names:
             if modules and name.startswith(modules):
                 short = name
             else:
-                short = modernise_name(_remove_prefix(name, prefix, outer))
+                short = modernise_name(_remove_prefix(name, prefix, outer_prefix))
                 (backbone_names if name.startswith(prefix) else other_names).append(short)
             if short in specs:
                 raise CheckpointError(
@@ -262,8 +262,8 @@ class Names:
         return cls(
             prefix,
             specs,
-            wrapper=outer.partition("thinker.")[0],
-            heads=find_heads(other_names, backbone_names, wrapped=prefix != outer),
+            wrapper=outer_prefix.partition("thinker.")[0],
+            heads=find_heads(other_names, backbone_names, wrapped=prefix != outer_prefix),
             task=find_task(config),
             tied=config.get("tie_word_embeddings"),
             modules=modules,
@@ -289,7 +289,7 @@ class Names:
         ties_by_class = self.task != "" and self.tied is not False
         return self.find_original(name) if ties_by_class or self.tied is True else None
 
-    def shares_head(self, other: Names, name: str) -> bool:
+    def shares_head(self, other: TensorNames, name: str) -> bool:
         """Return whether both models have, for the same task, the head that the tensor `name` belongs to."""
         head = find_head(name)
         if not any(find_head(own_name) == head for own_name in self.heads):
@@ -310,7 +310,7 @@ class Names:
         """Return whether a tensor belongs to a tower, a projector or a module, by its canonical name."""
         return name.startswith(self.modules) or not self.specs[name].name.startswith(self.prefix)
 
-    def select_text_trunk(self) -> Names:
+    def select_text_trunk(self) -> TensorNames:
         """Return the tensors of the text trunk; towers, projectors, heads and modules are `left_out`.
 
         Raises:
@@ -337,13 +337,14 @@ class Names:
         return spec.name.removeprefix(self.wrapper)
 
 
-def _remove_prefix(name: str, prefix: str, outer: str) -> str:
+def _remove_prefix(name: str, prefix: str, outer_prefix: str) -> str:
+    """Return a tensor's name without the trunk's prefix, or without the outer class's for other tensors."""
     if name.startswith(prefix):
         return name.removeprefix(prefix)
-    short = name.removeprefix(outer)
+    short = name.removeprefix(outer_prefix)
     # If the trunk is `model.language_model.…`, then `model.visual.…` is the same tensor as
     # `visual.…` of another class.
-    return short.removeprefix("model.") if prefix.startswith(f"{outer}model.") else short
+    return short.removeprefix("model.") if prefix.startswith(f"{outer_prefix}model.") else short
 
 
 def is_unused_by_encoders(name: str) -> bool:

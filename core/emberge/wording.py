@@ -1,8 +1,8 @@
 """Words of messages and tables: lists that are cut, counts with their nouns, sizes, and text from outside.
 
 Prompts, names and licences come from strangers. `make_printable` shows them on a terminal. In Markdown, which
-may be a web page on a hub, `format_table_row` and `format_table` escape all that is not `Markdown` already,
-so only cells with markup need to be marked.
+may be a web page on a hub, `format_markdown_row` and `format_markdown_table` escape all that is not
+`Markdown` already, so only cells with markup need to be marked.
 """
 
 from __future__ import annotations
@@ -165,12 +165,12 @@ def _escape_opening(match: re.Match[str]) -> str:
     return f"\\{match[1]}" if match[1] else f"{match[2]}\\{match[3]}"
 
 
-def format_table_row(cells: Iterable[str]) -> str:
+def format_markdown_row(cells: Iterable[str]) -> str:
     """Return one row of a table; cells that are not `Markdown` are escaped."""
     return f"| {' | '.join(map(to_markdown, cells))} |"
 
 
-def format_table(
+def format_markdown_table(
     head: Sequence[str], rows: Iterable[Sequence[str]], align: Sequence[str] = ()
 ) -> list[str]:
     """Return the lines of a table; cells that are not `Markdown` are escaped.
@@ -179,7 +179,7 @@ def format_table(
     """
     sides = [*align, *"l" * (len(head) - len(align))]
     return [
-        format_table_row(head),
+        format_markdown_row(head),
         f"| {' | '.join(_ALIGNMENT_RULES[side] for side in sides)} |",
-        *map(format_table_row, rows),
+        *map(format_markdown_row, rows),
     ]

@@ -10,7 +10,7 @@ from typing import Any
 
 from emberge.plugins import KINDS, Plugins
 from emberge.recipes.describe import build_component_pages, format_option, list_component_rows
-from emberge.wording import Markdown, format_table
+from emberge.wording import Markdown, format_markdown_table
 from emberge_report import write_code_span
 
 __all__ = ["PAPER", "anchor", "component_pages", "kind_path", "kind_title", "prose"]
@@ -67,7 +67,7 @@ def _page(plugins: Plugins, kind: str, rows: list[dict[str, Any]]) -> Iterator[s
         ]
         for row in rows
     ]
-    yield from format_table(["name", "plugin", "summary"], table)
+    yield from format_markdown_table(["name", "plugin", "summary"], table)
     shown = _Shown({})
     for row in rows:
         (full,) = [p for p in build_component_pages(plugins, row["full_name"]) if p["kind"] == kind]

@@ -12,7 +12,7 @@ from emberge import errors, hookspecs
 from emberge.cli.arguments import VERBS, parse
 from emberge.plugin_verbs import Verb
 from emberge.plugins import Plugins
-from emberge.wording import Markdown, format_table
+from emberge.wording import Markdown, format_markdown_table
 from emberge_report import write_code_span
 from python_names import python_page
 
@@ -42,7 +42,7 @@ def _verbs(added: Mapping[str, Verb]) -> Iterator[str]:
         [Markdown(f"[`emberge {verb}`](#{verb})"), Markdown(f"{summary[0].upper()}{summary[1:]}.")]
         for verb, summary in summaries.items()
     ]
-    yield from format_table(["verb", "what it does"], rows)
+    yield from format_markdown_table(["verb", "what it does"], rows)
     for verb in summaries:
         yield f"\n## {verb} {{ #{verb} }}\n\n```text\n{_help(verb, added)}\n```"
 
@@ -97,7 +97,7 @@ def _errors() -> Iterator[str]:
         ]
         for one in _classes()
     ]
-    yield from format_table(["error", "exit code", "when"], rows)
+    yield from format_markdown_table(["error", "exit code", "when"], rows)
     yield "\nExit code 0 is for work that is done. A plugin raises the same classes, from `emberge`.\n"
     yield "## Problem { #Problem }\n"
     yield prose(inspect.getdoc(errors.Problem) or "")

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from emberge import errors
-from emberge.wording import Markdown, format_table
+from emberge.wording import Markdown, format_markdown_table
 from emberge_report import write_code_span
 
 from components import prose
@@ -53,7 +53,7 @@ def _describe_room(room: str, summary: str) -> Iterator[str]:
         rows.append(
             [write_code_span(name), _first_sentence(_find_definition(f"{room}.{module}", name))]
         )
-    yield from format_table(["name", "what it is"], rows)
+    yield from format_markdown_table(["name", "what it is"], rows)
     yield ""
 
 
@@ -76,7 +76,7 @@ def _describe_name(name: str, module: str) -> Iterator[str]:
 def _describe_members(node: ast.ClassDef) -> Iterator[str]:
     fields = list(_list_fields(node))
     if fields:
-        yield from format_table(["field", "type", "default", "what it is"], fields)
+        yield from format_markdown_table(["field", "type", "default", "what it is"], fields)
         yield ""
     methods = [
         [write_code_span(_call_text(one)), _first_sentence(one)]
@@ -84,7 +84,7 @@ def _describe_members(node: ast.ClassDef) -> Iterator[str]:
         if isinstance(one, ast.FunctionDef) and not one.name.startswith("_")
     ]
     if methods:
-        yield from format_table(["member", "what it does"], methods)
+        yield from format_markdown_table(["member", "what it does"], methods)
         yield ""
 
 

@@ -19,7 +19,7 @@ def count_parameters(checkpoint: Checkpoint) -> int:
     """
     if not checkpoint.has_weights:
         return _count_by_config(checkpoint)
-    names = checkpoint.names
+    names = checkpoint.tensor_names
     heads = {name for name in names.heads if find_head(name) != POOLER}
     return sum(
         spec.elements

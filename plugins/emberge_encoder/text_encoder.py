@@ -121,14 +121,14 @@ class TextEncoder(LayoutOptions):
     def leaves_adapter(self) -> bool:
         return self.lora is not None and not self.lora.fold
 
-    def describe(self, checkpoint: Path, *, predicts: bool = False) -> EncoderFacts:
+    def describe(self, checkpoint: Path, *, predicts_tokens: bool = False) -> EncoderFacts:
         try:
             if is_static_model(checkpoint):
                 return self._describe_static(checkpoint)
             layout, config = self._resolve_layout(checkpoint)
             if not Checkpoint(layout.folder).has_tokenizer:
                 raise CheckpointError(f"{layout.folder}: has no tokenizer; get its files")
-            return self._describe_loadable(layout, config, predicts)
+            return self._describe_loadable(layout, config, predicts_tokens)
         except CheckpointError as error:
             return EncoderFacts(problems=(str(error),))
 
@@ -167,7 +167,7 @@ class TextEncoder(LayoutOptions):
         return model
 
     def _describe_loadable(
-        self, layout: Layout, config: Mapping[str, Any], predicts: bool
+        self, layout: Layout, config: Mapping[str, Any], predicts_tokens: bool
     ) -> EncoderFacts:
         """Return the facts of an encoder that can be loaded."""
         support = read_media_support(layout, config)
@@ -182,7 +182,7 @@ class TextEncoder(LayoutOptions):
             media=() if support is None else support.kinds,
             prediction=(
                 self._describe_prediction(layout, config, _read_size(layout, config, "vocab_size"))
-                if predicts
+                if predicts_tokens
                 else None
             ),
         )
@@ -220,13 +220,17 @@ class TextEncoder(LayoutOptions):
             if checkpoint_values[name] and value not in (checkpoint_values[name], "as is", None)
         )
 
-    def load(self, checkpoint: Path, *, device: str, dtype: str, predicts: bool = False) -> Encoder:
+    def load(
+        self, checkpoint: Path, *, device: str, dtype: str, predicts_tokens: bool = False
+    ) -> Encoder:
         from emberge_encoder.text_model import TextModel
 
         if is_static_model(checkpoint):
             return self._load_static(checkpoint, device)
         layout, config = self._resolve_layout(checkpoint)
-        trunk, language_model = self._load_weights(checkpoint, layout, config, dtype, predicts)
+        trunk, language_model = self._load_weights(
+            checkpoint, layout, config, dtype, predicts_tokens
+        )
         trunk.to(device)
         self._require_attention(layout, config, trunk)
         adapter = self.lora.insert_into(trunk, checkpoint) if self.lora is not None else None
@@ -261,13 +265,13 @@ class TextEncoder(LayoutOptions):
         layout: Layout,
         config: Mapping[str, Any],
         dtype: str,
-        predicts: bool,
+        predicts_tokens: bool,
     ) -> tuple[Any, Any]:
-        """Return the transformer, and its language model if it `predicts`, else None."""
+        """Return the transformer, and its language model with `predicts_tokens`, else None."""
         from emberge_encoder.trunk_weights import load_trunk
 
         kind = self.dtype or dtype
-        if not predicts:
+        if not predicts_tokens:
             return load_trunk(layout.trunk_folder, config, kind), None
         from emberge_encoder.token_head import load_language_model
 

@@ -111,7 +111,7 @@ def merge_variants(tasks: Sequence[TaskInfo]) -> list[TaskInfo]:
     return list({task.name: replace(task, size=None, seed=None) for task in tasks}.values())
 
 
-def find_column_problems(tasks: Sequence[TaskInfo]) -> Iterator[str]:
+def find_incomplete_column_problems(tasks: Sequence[TaskInfo]) -> Iterator[str]:
     """Yield a problem if no column would have all tasks: they have different sizes or different seeds."""
     for axis, where, option in (
         ("size", "at every size", "dims"),

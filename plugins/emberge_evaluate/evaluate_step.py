@@ -24,7 +24,7 @@ from emberge import (
 )
 from emberge.wording import join_some
 
-from emberge_evaluate.columns import Column, find_column_problems, split_columns
+from emberge_evaluate.columns import Column, find_incomplete_column_problems, split_columns
 from emberge_evaluate.kept_scores import Plans, make_file_name, plan_tasks, score_model
 from emberge_evaluate.markdown_scores import draw_scores
 from emberge_evaluate.requirements import Requirement
@@ -216,7 +216,7 @@ class Evaluate(Step):
                 f"{join_some(losses)}: a loss, which has no mean with what else is evaluated here; put each "
                 "kind of loss into an evaluation of its own",
             )
-        for message in find_column_problems(tasks):
+        for message in find_incomplete_column_problems(tasks):
             yield "evaluators", message
 
     def run(self, workspace: Workspace) -> Artifact:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from emberge.wording import Markdown, format_table, format_table_row, to_markdown
+from emberge.wording import Markdown, format_markdown_row, format_markdown_table, to_markdown
 
 from emberge_evaluate.score_table import (
     ScoreCell,
@@ -37,10 +37,10 @@ def _draw_table(scores: Scores) -> Iterator[str]:
     table = build_table(scores)
     has_intervals = not scores.members and len(table.models) <= _FEW_MODELS
     titles = [_count_seeds(scores, name) if scores.members else name for name in table.models]
-    yield from format_table(["task", *titles], (), "l" + "r" * len(titles))
+    yield from format_markdown_table(["task", *titles], (), "l" + "r" * len(titles))
     for row in (*table.rows, *table.facts):
         shows_interval = row.quantity == "difference" or (has_intervals and row.task is None)
-        yield format_table_row([_write_title(row), *_write_cells(row, table, shows_interval)])
+        yield format_markdown_row([_write_title(row), *_write_cells(row, table, shows_interval)])
 
 
 def _count_seeds(pooled: Scores, arm: str) -> str:
@@ -107,9 +107,9 @@ def _draw_differences(scores: Scores, words: str) -> Iterator[str]:
         yield f"Difference from {to_markdown(table.reference or '')} {unit}, with 95% intervals of {words}:"
         yield ""
         head = ["model", *(row.title for row in rows)]
-        yield from format_table(head, (), "l" + "r" * len(rows))
+        yield from format_markdown_table(head, (), "l" + "r" * len(rows))
         for model in table.models:
-            yield format_table_row(
+            yield format_markdown_row(
                 [model, *(_write_cell(row.cells[model], row, table) for row in rows)]
             )
 

@@ -37,7 +37,7 @@ from emberge.data import check_datasets, load_step_datasets
 from emberge.model_folder import TextLimit
 from emberge.results import read_artifact
 from emberge.training import (
-    BatchOptions,
+    TextOptions,
     find_embedding_problems,
     find_loss_problems,
     find_prediction_problems,
@@ -53,7 +53,7 @@ _RECORDED_TASK = TaskInfo("training_loss", "training", LOSS, split="dev")
 
 
 @dataclass(frozen=True, kw_only=True)
-class MeanLoss(BatchOptions, Evaluator):
+class MeanLoss(TextOptions, Evaluator):
     """Mean loss on held-out data, or, without `data`, over the last tenth of a training's steps.
 
     Each data set is a task. With the options of a training the loss is the one that early stopping by a

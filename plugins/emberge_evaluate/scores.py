@@ -213,9 +213,9 @@ class Scores:
 
     @property
     def ranks(self) -> Mapping[str, float]:
-        """Normalised rank of each model: 0 if it is the best on every task, models - 1 if the worst on all.
+        """Mean distance of each model from the best score of a task, scaled so that the worst has models - 1.
 
-        On a task, the rank is (models - 1) · (best - score) / (best - worst), and 0 if all scores are equal.
+        On a task, this rank is (models - 1) · (best - score) / (best - worst), and 0 if all scores are equal.
         Over tasks, it is the mean (BidirLM, arXiv:2604.02045). There are no ranks for losses, two models, one
         task, or missing scores.
         """

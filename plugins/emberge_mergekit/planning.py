@@ -49,13 +49,15 @@ def plan_sources(
         method.validate_inputs([source.model for source in sources], merged.base)
     except ValueError as error:
         problems.append(Problem(f"merge method '{name}': {error}", merged.place.where))
-    outer = [read_scope(s, declared, name, problems, of_model=False) for s in merged.scopes]
+    scope_settings = [
+        read_scope(s, declared, name, problems, of_model=False) for s in merged.scopes
+    ]
     source_settings = [
         read_scope(s.scope, declared, name, problems, of_model=True) for s in sources
     ]
     has_base = method.spec.contract.base != "ignored"
     base = next((s for s in sources if has_base and s.model == merged.base), None)
-    planner = _Planner(name, declared, merged, sources, base, outer, source_settings)
+    planner = _Planner(name, declared, merged, sources, base, scope_settings, source_settings)
     if len(problems) == before:
         problems += planner.find_missing()
     return planner.plan() if len(problems) == before else None
@@ -63,21 +65,25 @@ def plan_sources(
 
 @dataclass(frozen=True)
 class _Planner:
-    """Planner of a merge; `source_settings` are each source's, `outer` those of the scopes around it."""
+    """Planner of a merge with the settings of each source, and of the scopes around the merge."""
 
     method: str
     declared: Mapping[str, Any]
     merged: MergedSources
     sources: Sequence[Source]
     base: Source | None
-    outer: Sequence[Settings]
+    scope_settings: Sequence[Settings]
     source_settings: Sequence[Settings]
 
     @property
     def _models(self) -> list[tuple[Source, tuple[Settings, ...]]]:
         """The models without the base, each with all settings that it reads."""
         pairs = zip(self.sources, self.source_settings, strict=True)
-        return [(source, (own, *self.outer)) for source, own in pairs if source is not self.base]
+        return [
+            (source, (own, *self.scope_settings))
+            for source, own in pairs
+            if source is not self.base
+        ]
 
     def find_missing(self) -> Iterator[Problem]:
         """Yield a problem for each required parameter without a value."""
@@ -85,7 +91,7 @@ class _Planner:
             if not parameter.required:
                 continue
             if parameter.scope == "shared":
-                if not flatten(name, self.outer):
+                if not flatten(name, self.scope_settings):
                     message = f"merge method '{self.method}' needs '{name}' under 'parameters'"
                     yield Problem(message, self.merged.place.where)
                 continue
@@ -96,7 +102,7 @@ class _Planner:
 
     def plan(self) -> PlannedMerge:
         """Return the plan."""
-        shared = dict(self._collect(self.outer, lambda p: p.scope == "shared"))
+        shared = dict(self._collect(self.scope_settings, lambda p: p.scope == "shared"))
         of_models: list[dict[str, Setting]] = [
             dict(self._collect(scopes, lambda p: p.scope != "shared")) for _, scopes in self._models
         ]
@@ -110,7 +116,7 @@ class _Planner:
             notes: tuple[str, ...] = ("merged by mergekit's own code, a whole tensor at a time",)
             options = [{"mergekit": settings} if settings else {} for settings in of_models]
         else:
-            links, options = _place_options(match, of_models)
+            links, options = _split_options_by_owner(match, of_models)
             notes = match.notes
         sources = [source for source, _ in self._models]
         models = [PlannedModel(*each) for each in zip(sources, weights, options, strict=True)]
@@ -131,7 +137,9 @@ class _Planner:
                 yield name, setting
 
     def _list_notes(self, of_models: Sequence[Settings]) -> Iterator[str]:
-        if any(UNUSED_PARAMETER in scope for scope in (*self.outer, *self.source_settings)):
+        if any(
+            UNUSED_PARAMETER in scope for scope in (*self.scope_settings, *self.source_settings)
+        ):
             yield "int8_mask saves mergekit memory and changes no result; it is left out"
         if self.method == "task_arithmetic" and any("density" in one for one in of_models):
             yield "task_arithmetic drops nothing, so density means nothing to it; it is left out"
@@ -156,7 +164,7 @@ def _convert_truth_values(setting: Setting) -> Any:
     )
 
 
-def _place_options(
+def _split_options_by_owner(
     match: Equivalent, of_models: Sequence[Settings]
 ) -> tuple[tuple[Link, ...], list[dict[str, dict[str, Setting]]]]:
     """Return (links, options of each model): an option goes to its link if all models have the same value."""

@@ -156,7 +156,7 @@ def build_rotary_config(
         )
     kept_settings: Mapping[str, Any] = {k: v for k, v in config.items() if k not in _UNKNOWN_KEYS}
     masked = not checkpoint.has_weights or any(
-        name.startswith("lm_head.") for name in checkpoint.names.heads
+        name.startswith("lm_head.") for name in checkpoint.tensor_names.heads
     )
     return {
         "layer_norm_eps": 1e-12,  # XLM-R's, where its config does not name one
@@ -174,7 +174,7 @@ def list_rotary_tensors(checkpoint: Checkpoint) -> list[TensorSpec]:
     Raises:
         CheckpointError: if the rotary model lacks a tensor, such as another task's head.
     """
-    names = checkpoint.names
+    names = checkpoint.tensor_names
     inner_prefix = names.prefix.removeprefix(names.wrapper)
     modules = tuple(part for part in checkpoint.parts if part)
     rotary: list[TensorSpec] = []

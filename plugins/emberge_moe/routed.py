@@ -47,9 +47,9 @@ class Routed(Backbone):
     def leaves_adapter(self) -> bool:
         return self.inner.leaves_adapter
 
-    def describe(self, checkpoint: Path, *, predicts: bool = False) -> EncoderFacts:
+    def describe(self, checkpoint: Path, *, predicts_tokens: bool = False) -> EncoderFacts:
         """Return the inner backbone's facts; report a model without routers, but not its training."""
-        facts = self.inner.describe(checkpoint, predicts=predicts)
+        facts = self.inner.describe(checkpoint, predicts_tokens=predicts_tokens)
         if facts.problems:
             return facts
         try:
@@ -76,10 +76,14 @@ class Routed(Backbone):
             )
         return ROUTERS[model_type]
 
-    def load(self, checkpoint: Path, *, device: str, dtype: str, predicts: bool = False) -> Encoder:
+    def load(
+        self, checkpoint: Path, *, device: str, dtype: str, predicts_tokens: bool = False
+    ) -> Encoder:
         from emberge_moe.routed_encoder import PredictingRoutedEncoder, RoutedEncoder, RouterTaps
 
         path = self._find_router(checkpoint)
-        encoder = self.inner.load(checkpoint, device=device, dtype=dtype, predicts=predicts)
-        encoder_class = PredictingRoutedEncoder if predicts else RoutedEncoder
+        encoder = self.inner.load(
+            checkpoint, device=device, dtype=dtype, predicts_tokens=predicts_tokens
+        )
+        encoder_class = PredictingRoutedEncoder if predicts_tokens else RoutedEncoder
         return encoder_class(encoder, RouterTaps(encoder.module, path), self.balance)

@@ -48,7 +48,7 @@ class Publish(Step):
     licence: str | None = None
     """The model's licence, by the hub's identifier; by default the one that its card states."""
 
-    def uploads_to(self) -> Sequence[str]:
+    def list_upload_places(self) -> Sequence[str]:
         return (self.name,)
 
     def check(self, context: Preflight) -> Iterator[Problem]:

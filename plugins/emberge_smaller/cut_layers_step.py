@@ -125,7 +125,7 @@ class LayerStack:
     def _shapes(self) -> Mapping[int, _LayerShapes]:
         """Names and shapes of each layer's tensors, by the layer's number."""
         shapes: dict[int, set[tuple[str, tuple[int, ...]]]] = defaultdict(set)
-        for name, spec in self.checkpoint.names.specs.items():
+        for name, spec in self.checkpoint.tensor_names.specs.items():
             number = find_layer_number(name)
             if number is not None:
                 shapes[number].add((_shift_layer(name, -number), tuple(spec.shape)))
@@ -210,7 +210,7 @@ class LayerStack:
 
     def list_tensors(self, numbers: Sequence[int]) -> Iterator[TensorSpec]:
         """Yield the tensors of a model of these layers, renumbered from 0; all other tensors stay."""
-        names = self.checkpoint.names
+        names = self.checkpoint.tensor_names
         for name, spec in names.specs.items():
             number, stored_name = find_layer_number(name), names.name_in_result(spec)
             if number is None:

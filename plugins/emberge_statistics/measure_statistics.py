@@ -33,7 +33,7 @@ from emberge import (
     component,
 )
 from emberge.contracts import Figure, HeatMap
-from emberge.training import BatchOptions, find_embedding_problems, find_loss_problems
+from emberge.training import TextOptions, find_embedding_problems, find_loss_problems
 
 if TYPE_CHECKING:
     from emberge.training import FitJob, SaveClock, Session
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, kw_only=True)
-class MeasureStatistics(BatchOptions, Step):
+class MeasureStatistics(TextOptions, Step):
     """Statistics of models, measured once and kept in a file that merges can name.
 
     `fisher` is the diagonal Fisher information: the mean over batches of the squared gradient of the loss,

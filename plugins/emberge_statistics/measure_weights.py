@@ -131,7 +131,7 @@ def _sum_squares(values: Tensor) -> float:
 
 def _match_tensors(models: Sequence[Model]) -> _MatchedPairs:
     checkpoints = [open_model(model.folder, model.adapter) for model in models]
-    names = [checkpoint.names for checkpoint in checkpoints]
+    names = [checkpoint.tensor_names for checkpoint in checkpoints]
     matched = _MatchedPairs([model.name for model in models])
     names_by_side: dict[int, list[str]] = {0: [], 1: [], 2: []}
     unmatched_names: list[str] = []

@@ -315,6 +315,6 @@ def open_stored_tensors(folder: Path) -> StoredTensors:
     from emberge.model_folder import Checkpoint
     from emberge.tensor_names import is_vocabulary
 
-    specs = Checkpoint(folder).names.specs
+    specs = Checkpoint(folder).tensor_names.specs
     shapes = {name: spec.shape for name, spec in specs.items() if spec.mergeable}
     return StoredTensors(shapes, frozenset(filter(is_vocabulary, shapes)))

@@ -1,4 +1,4 @@
 """Public names of emberge_weights, each with the module that defines it."""
 
-from .weight_sets import SetEntry as SetEntry
-from .weight_sets import read_sets as read_sets
+from .judged_sets import SetEntry as SetEntry
+from .judged_sets import read_sets as read_sets

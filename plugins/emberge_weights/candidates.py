@@ -10,10 +10,10 @@ import numpy as np
 from emberge import make_seed
 from numpy.typing import NDArray
 
+from emberge_weights.judged_sets import JudgedSet
 from emberge_weights.members import SideVectors
 from emberge_weights.set_scores import score_set
 from emberge_weights.unit_scores import UnitScores, compute_standard_error, mean_score
-from emberge_weights.weight_sets import WeightSet
 
 # Place of equal weights among the candidates.
 EQUAL_CANDIDATE = 0
@@ -107,7 +107,7 @@ class Search:
 
 
 def search(
-    sets: Sequence[WeightSet],
+    sets: Sequence[JudgedSet],
     members: Sequence[Sequence[SideVectors]],
     *,
     base: bool,
@@ -122,8 +122,8 @@ def search(
     )
     pool = weights[: 1 + count]  # equal weights, and every member alone
     scores = [
-        score_set(weight_set, [member[number] for member in members], weights, pool)
-        for number, weight_set in enumerate(sets)
+        score_set(judged_set, [member[number] for member in members], weights, pool)
+        for number, judged_set in enumerate(sets)
     ]
     cautious = find_cautious(weights) if 0 < base_share < CAUTIOUS_SHARE else None
     choice = choose(weights, scores, seed, cautious)

@@ -26,7 +26,7 @@ from emberge import (
 from emberge.model_folder import TextLimit, read_settings
 from emberge_data import check_eval_sets
 
-from emberge_weights.weight_sets import SetEntry, explain_unusable, read_sets, require_sets
+from emberge_weights.judged_sets import SetEntry, explain_unusable, read_sets, require_sets
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from emberge import Backbone, CheckpointError, Model, PerTensor, Stage, Workspace
 from emberge.merging import MergeInput, MergeRequest, plan_merge
 
-from emberge_weights.weight_sets import WeightSet
+from emberge_weights.judged_sets import JudgedSet
 
 if TYPE_CHECKING:
     import numpy as np
@@ -35,9 +35,9 @@ class SideVectors:
     documents: VectorRows
 
 
-def find_prompt(prompts: Mapping[str, str], weight_set: WeightSet, side: str) -> str:
+def find_prompt(prompts: Mapping[str, str], judged_set: JudgedSet, side: str) -> str:
     """Return a model's own prompt for the side `query` or `document` of a set; "" for pairs."""
-    if weight_set.gold:
+    if judged_set.gold:
         return ""
     names = [side, "passage"] if side == "document" else [side]
     return next((prompts[name] for name in names if name in prompts), "")
@@ -108,7 +108,7 @@ def require_members(models: Sequence[Model], strategy: Stage) -> None:
 class SetEmbedder:
     """Embedder of sets, one model at a time."""
 
-    sets: Sequence[WeightSet]
+    sets: Sequence[JudgedSet]
     backbone: Backbone
     max_length: int | None
     workspace: Workspace
@@ -138,14 +138,14 @@ class SetEmbedder:
             progress=self.workspace.progress,
         )
 
-        def embed(weight_set: WeightSet, texts: Sequence[str], side: str) -> VectorRows:
-            prompt = find_prompt(encoder.prompts, weight_set, side)
+        def embed(judged_set: JudgedSet, texts: Sequence[str], side: str) -> VectorRows:
+            prompt = find_prompt(encoder.prompts, judged_set, side)
             return store.embed(texts, prompt=prompt, max_length=self.max_length)
 
         vectors_by_set = []
-        for number, weight_set in enumerate(self.sets, 1):
-            with self.workspace.part("set", number, len(self.sets), weight_set.name):
-                queries = embed(weight_set, weight_set.queries, "query")
-                documents = embed(weight_set, weight_set.documents, "document")
+        for number, judged_set in enumerate(self.sets, 1):
+            with self.workspace.part("set", number, len(self.sets), judged_set.name):
+                queries = embed(judged_set, judged_set.queries, "query")
+                documents = embed(judged_set, judged_set.documents, "document")
             vectors_by_set.append(SideVectors(queries, documents))
         return vectors_by_set

@@ -14,10 +14,10 @@ from emberge.merging import MergeRequest, merge_checkpoints
 from numpy.typing import NDArray
 
 from emberge_weights.candidates import EQUAL_CANDIDATE, Search, choose_simplest, from_equal
+from emberge_weights.judged_sets import JudgedSet
 from emberge_weights.members import SetEmbedder, SideVectors, build_member_inputs
 from emberge_weights.set_scores import score_set
 from emberge_weights.unit_scores import UnitScores, mean_score
-from emberge_weights.weight_sets import WeightSet
 
 Array = NDArray[np.float64]
 # Candidates that are merged, equal weights among them.
@@ -60,7 +60,7 @@ def pick_merges(search: Search) -> list[int]:
 
 def score_merges(
     candidates: Sequence[int],
-    sets: Sequence[WeightSet],
+    sets: Sequence[JudgedSet],
     members: Sequence[Sequence[SideVectors]],
     merged: Sequence[Sequence[SideVectors]],
 ) -> RealMerges:
@@ -69,12 +69,12 @@ def score_merges(
     single_weightings = np.eye(len(all_members))
     scores = [
         score_set(
-            weight_set,
+            judged_set,
             [member[number] for member in all_members],
             single_weightings[len(members) :],
             single_weightings,
         )
-        for number, weight_set in enumerate(sets)
+        for number, judged_set in enumerate(sets)
     ]
     return RealMerges(candidates, scores)
 

@@ -10,9 +10,9 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from emberge_weights.judged_sets import JudgedSet
 from emberge_weights.members import SideVectors, VectorRows
 from emberge_weights.unit_scores import UnitScores
-from emberge_weights.weight_sets import WeightSet
 
 Indices = NDArray[np.int64]
 # Numbers of gathered embeddings in memory at once.
@@ -93,7 +93,7 @@ def _pack_symmetric(products: Tensor) -> Tensor:
 
 
 def score_set(
-    weight_set: WeightSet, members: Sequence[SideVectors], weights: Array, pool: Array
+    judged_set: JudgedSet, members: Sequence[SideVectors], weights: Array, pool: Array
 ) -> UnitScores:
     """Return the scores of weightings [n, members] on a set, unit by unit.
 
@@ -102,27 +102,27 @@ def score_set(
     ten.
     """
     terms = expand_quadratic(weights)
-    values = np.empty((len(weights), len(weight_set.queries)), np.float32)
-    if weight_set.gold:
-        pairs = np.arange(len(weight_set.queries))[:, None]
+    values = np.empty((len(weights), len(judged_set.queries)), np.float32)
+    if judged_set.gold:
+        pairs = np.arange(len(judged_set.queries))[:, None]
         for part, products in yield_products(members, pairs):
             for rows, cosines in _yield_cosines(products, terms):
                 values[rows, part] = cosines[..., 0].numpy()
         return UnitScores(
-            weight_set.name,
-            weight_set.statistic,
-            weight_set.unit,
+            judged_set.name,
+            judged_set.statistic,
+            judged_set.unit,
             values,
-            np.asarray(weight_set.gold),
+            np.asarray(judged_set.gold),
         )
-    documents, is_document = _pool_documents(weight_set, members, pool)
-    gains, ideal = _read_gains(weight_set, documents, is_document)
+    documents, is_document = _pool_documents(judged_set, members, pool)
+    gains, ideal = _read_gains(judged_set, documents, is_document)
     for part, products in yield_products(members, documents):
         is_padding = ~torch.from_numpy(is_document[part])
         for rows, cosines in _yield_cosines(products, terms):
             ranked = cosines.masked_fill_(is_padding, -2.0)
             values[rows, part] = _compute_ndcg(ranked, gains[part], ideal[part]).numpy()
-    return UnitScores(weight_set.name, weight_set.statistic, weight_set.unit, values)
+    return UnitScores(judged_set.name, judged_set.statistic, judged_set.unit, values)
 
 
 def _yield_cosines(products: PairProducts, terms: Tensor) -> Iterator[tuple[slice, Tensor]]:
@@ -134,13 +134,13 @@ def _yield_cosines(products: PairProducts, terms: Tensor) -> Iterator[tuple[slic
 
 
 def _pool_documents(
-    weight_set: WeightSet, members: Sequence[SideVectors], pool: Array
+    judged_set: JudgedSet, members: Sequence[SideVectors], pool: Array
 ) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
     """Return the pooled documents of each query [queries, most], and the mask that is false at padding."""
-    nearest_by_weighting = [find_first_documents(weight_set, members, weights) for weights in pool]
+    nearest_by_weighting = [find_first_documents(judged_set, members, weights) for weights in pool]
     rows = []
-    for query in range(len(weight_set.queries)):
-        relevant = list(weight_set.relevant[query])
+    for query in range(len(judged_set.queries)):
+        relevant = list(judged_set.relevant[query])
         rows.append(
             np.unique(
                 np.concatenate(
@@ -157,13 +157,13 @@ def _pool_documents(
 
 
 def find_first_documents(
-    weight_set: WeightSet, members: Sequence[SideVectors], weights: Array
+    judged_set: JudgedSet, members: Sequence[SideVectors], weights: Array
 ) -> NDArray[np.int64]:
     """Return the indices of each query's nearest documents by one weighting [queries, 100 or all]."""
-    count = len(weight_set.documents)
+    count = len(judged_set.documents)
     depth = min(DEPTH, count)
     queries = _sum_unit_rows(
-        [m.queries for m in members], weights, slice(0, len(weight_set.queries))
+        [m.queries for m in members], weights, slice(0, len(judged_set.queries))
     )
     best = torch.empty(len(queries), 0)
     places = torch.empty(len(queries), 0, dtype=torch.int64)
@@ -186,13 +186,13 @@ def _sum_unit_rows(vectors: Sequence[VectorRows], weights: Array, places: slice)
 
 
 def _read_gains(
-    weight_set: WeightSet, documents: NDArray[np.int64], is_document: NDArray[np.bool_]
+    judged_set: JudgedSet, documents: NDArray[np.int64], is_document: NDArray[np.bool_]
 ) -> tuple[Tensor, Tensor]:
     """Return gains [queries, documents of each query], and each query's best possible discounted sum."""
     gains = np.zeros(documents.shape, np.float32)
     ideal = np.zeros(len(documents), np.float32)
     discounts = 1 / np.log2(np.arange(2, TOP_DOCUMENTS + 2))
-    for query, grades in enumerate(weight_set.relevant):
+    for query, grades in enumerate(judged_set.relevant):
         for document, grade in grades.items():
             gains[query][is_document[query] & (documents[query] == document)] = max(0, grade)
         top = np.sort([max(0, grade) for grade in grades.values()])[::-1][:TOP_DOCUMENTS]

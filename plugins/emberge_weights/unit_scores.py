@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.stats import rankdata
 
-from emberge_weights.weight_sets import Statistic
+from emberge_weights.judged_sets import Statistic
 
 Array = NDArray[np.float64]
 Indices = NDArray[np.int64]

@@ -69,7 +69,7 @@ def prepare_ours(model: Path, pairs: Pairs, store: Path) -> Step:
     batch = PlannedBatch(0, 0, 0, (PlannedPart("pairs", np.arange(len(rows)), True),))
     objective = Objective(PerDataset(default=(InfoNCE(temperature=0.05),)), [data.info])
     budget = measure_activation_budget(encoder.module, torch.device("cpu"))
-    plan = EncodePlan(2048, kept_bytes=budget, dropout=False)
+    plan = EncodePlan(2048, kept_bytes=budget, draws_random=False)
 
     def step() -> tuple[float, dict[str, torch.Tensor]]:
         encoder.module.zero_grad()

@@ -8,16 +8,16 @@ import pytest
 import torch
 from emberge import CheckpointError
 from emberge.model_folder import Checkpoint
-from emberge.tensor_names import Names, find_layer, find_prefix, measure_depths
+from emberge.tensor_names import TensorNames, find_layer, find_prefix, measure_depths
 from safetensors.torch import save_file
 from torch import Tensor
 
 
-def names_of(folder: Path, tensors: dict[str, Tensor]) -> Names:
+def names_of(folder: Path, tensors: dict[str, Tensor]) -> TensorNames:
     """Return the names in a model folder with these tensors."""
     save_file(tensors, folder / "model.safetensors")
     (folder / "config.json").write_text('{"model_type": "acme"}')
-    return Checkpoint(folder).names
+    return Checkpoint(folder).tensor_names
 
 
 @pytest.mark.parametrize(

@@ -166,7 +166,12 @@ def _gradients(
         )
 
     plan = EncodePlan(
-        60, kept_tokens=120, autocast=autocast, dropout=False, ranks=ranks, splits_weights=split
+        60,
+        kept_tokens=120,
+        autocast=autocast,
+        draws_random=False,
+        ranks=ranks,
+        splits_weights=split,
     )
     passed = encode_and_backward(encoder, texts, objective, plan, seed=0)
     named = dict(encoder.module.named_parameters())

@@ -20,8 +20,12 @@ from emberge_encoder import TextEncoder
 class ExactEncoder(TextEncoder):
     """An encoder of text with weights in float64."""
 
-    def load(self, checkpoint: Path, *, device: str, dtype: str, predicts: bool = False) -> Any:
-        encoder = super().load(checkpoint, device=device, dtype=dtype, predicts=predicts)
+    def load(
+        self, checkpoint: Path, *, device: str, dtype: str, predicts_tokens: bool = False
+    ) -> Any:
+        encoder = super().load(
+            checkpoint, device=device, dtype=dtype, predicts_tokens=predicts_tokens
+        )
         encoder.module.double()
         return encoder
 

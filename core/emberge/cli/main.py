@@ -100,7 +100,7 @@ class _Command:
 def _show_user_error(error: EmbergeError, *, debug: bool) -> int:
     if debug:
         traceback.print_exception(error)
-    step = _find_step(error)
+    step = _find_step_note(error)
     for line in str(error).splitlines():
         _print_error(f"{line} ({step})" if step else line)
     return error.exit_code
@@ -110,7 +110,7 @@ def _show_unforeseen_error(error: Exception, *, debug: bool) -> int:
     if debug:
         traceback.print_exception(error)
     first_line = (str(error).splitlines() or [""])[0]
-    name = " ".join(filter(None, (type(error).__name__, _find_step(error))))
+    name = " ".join(filter(None, (type(error).__name__, _find_step_note(error))))
     _print_error(f"{name}: {first_line} (--debug shows where)")
     return 1
 
@@ -120,7 +120,7 @@ def _print_error(line: str) -> None:
     print(f"error: {make_printable(line[:_LONGEST_LINE])}", file=sys.stderr)
 
 
-def _find_step(error: Exception) -> str:
+def _find_step_note(error: Exception) -> str:
     """Return the note that names the step of an error; "" without one."""
     notes = getattr(error, "__notes__", ())
     return next((note for note in notes if note.startswith("in step ")), "")

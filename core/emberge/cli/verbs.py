@@ -87,7 +87,7 @@ def _form_team(options: argparse.Namespace, machine: Machine) -> RankTeam:
 def _showing_outcome(options: argparse.Namespace, recipe: Recipe) -> Iterator[None]:
     """Show the folders of results after a run in the block, even one that fails, and write the summary."""
     from emberge.files import write_text
-    from emberge.recipes import describe_results, format_summary
+    from emberge.recipes import describe_finished_results, format_summary
 
     error: BaseException | None = None
     try:
@@ -96,7 +96,7 @@ def _showing_outcome(options: argparse.Namespace, recipe: Recipe) -> Iterator[No
         error = failure
         raise
     finally:
-        lines = describe_results(options.out, recipe)
+        lines = describe_finished_results(options.out, recipe)
         print("".join(f"{line}\n" for line in lines), end="")
         if options.summary is not None:
             write_text(options.summary, format_summary(options.out, recipe, error))
@@ -107,8 +107,8 @@ def check(options: argparse.Namespace, plugins: Plugins) -> int:
     from emberge.recipes import check_recipe
 
     recipe = _read_recipe(options, plugins)
-    if recipe.uploads:
-        print(f"a run uploads to {', '.join(recipe.uploads)}, and needs --allow-upload")
+    if recipe.upload_places:
+        print(f"a run uploads to {', '.join(recipe.upload_places)}, and needs --allow-upload")
     with pause_collections():  # a check spends most of its time on imports
         report = check_recipe(recipe, plugins, deep=not options.offline)
     if options.long:

@@ -37,10 +37,10 @@ class TokenisedText:
 
 
 class AuxiliaryMetrics:
-    """Metrics of a model's own loss term: numbers, warnings and figures from the counts of `Auxiliary`.
+    """Report of a loss term that the model adds: numbers to log, warnings, and figures for the artifact.
 
-    The counts are those of one batch, or a sum over several batches. The object must not keep tensors of a
-    forward pass alive.
+    All are computed from the counts of `Auxiliary`, of one batch or added up over several. The object must
+    not keep tensors of a forward pass alive.
     """
 
     def values(self, counts: Tensor) -> Mapping[str, float]:
@@ -162,8 +162,8 @@ class PairEncoder(Encoder, Protocol):
 class TokenPredictor(Encoder, Protocol):
     """Encoder with a head that predicts tokens from hidden states, as token losses need.
 
-    `Backbone.load(…, predicts=True)` returns such an encoder. The head's weights are part of its `module`.
-    The features contain `input_ids` and, if texts are padded, an `attention_mask`.
+    `Backbone.load(…, predicts_tokens=True)` returns such an encoder. The head's weights are part of its
+    `module`. The features contain `input_ids` and, if texts are padded, an `attention_mask`.
     """
 
     @property
@@ -244,7 +244,7 @@ class EncoderFacts:
     media: tuple[MediaKind, ...] = ()
     """Kinds of media that the encoder reads in addition to text."""
     prediction: PredictionFacts | None = None
-    """Facts for losses over tokens; None if the encoder predicts no tokens, or without `predicts`."""
+    """Facts for losses over tokens; None if the encoder predicts no tokens, or without `predicts_tokens`."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -259,10 +259,10 @@ class Backbone:
         """True if the backbone's encoders save an adapter of the checkpoint instead of a whole model."""
         return False
 
-    def describe(self, checkpoint: Path, *, predicts: bool = False) -> EncoderFacts:
+    def describe(self, checkpoint: Path, *, predicts_tokens: bool = False) -> EncoderFacts:
         """Return the facts of the encoder that `load` would return, without loading weights.
 
-        With `predicts`, the facts include those that losses over tokens need; collecting them takes longer.
+        With `predicts_tokens`, the facts include those for losses over tokens, which take longer.
         """
         return EncoderFacts()
 
@@ -278,10 +278,12 @@ class Backbone:
             "and a backbone that reads it, or leave the data set out"
         ]
 
-    def load(self, checkpoint: Path, *, device: str, dtype: str, predicts: bool = False) -> Encoder:
+    def load(
+        self, checkpoint: Path, *, device: str, dtype: str, predicts_tokens: bool = False
+    ) -> Encoder:
         """Load and return an encoder; `dtype` is "float32", "bfloat16" or "float16".
 
-        With `predicts`, the encoder is a `TokenPredictor`, if the backbone has one.
+        With `predicts_tokens`, the encoder is a `TokenPredictor`, if the backbone has one.
 
         Raises:
             CheckpointError: if weights are missing or unknown.

@@ -245,7 +245,7 @@ class Step:
         """
         return None
 
-    def uploads_to(self) -> Sequence[str]:
+    def list_upload_places(self) -> Sequence[str]:
         """Return the places outside this machine to which `run` sends data; default: none.
 
         A run with such a step needs the user's permission (`--allow-upload`).

@@ -37,11 +37,11 @@ def read_hub_rows(
     documents = None if head else _Documents(entry)
     columns = [name for name in (entry.columns.positive, entry.columns.negative) if name]
     for number, row in rows:
-        ids = {column: _list_ids(row.get(column)) for column in columns}
+        ids = {column: _list_document_ids(row.get(column)) for column in columns}
         yield number, {**row, **(ids if documents is None else documents.read_texts(ids))}
 
 
-def _list_ids(value: Any) -> list[str]:
+def _list_document_ids(value: Any) -> list[str]:
     """Return the ids in a column: one, a list, or records with the field `id`."""
     keys = value if isinstance(value, list) else [value] if value else []
     return [str(key["id"] if isinstance(key, Mapping) else key) for key in keys]

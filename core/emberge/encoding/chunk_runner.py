@@ -80,17 +80,17 @@ class EncodePlan:
 
     Activations are kept for `kept_tokens` tokens or, if that is None, for as many tokens as fit into
     `kept_bytes`. If both are None, all activations are kept, as in a plain pass. `autocast` is a dtype, or
-    None for the dtype of the weights. `dropout` is True if a pass draws random numbers of any kind, which are
-    then the same in both passes. With `splits_weights`, each of the `ranks` has a share of the weights, and
-    all run equally many chunks at the same time. Texts of losses over tokens are packed into rows of
-    `packing` tokens, unless that is None.
+    None for the dtype of the weights. `draws_random` is True if a pass draws random numbers of any kind,
+    which are then the same in both passes. With `splits_weights`, each of the `ranks` has a share of
+    the weights, and all run equally many chunks at the same time. Texts of losses over tokens are packed
+    into rows of `packing` tokens, unless that is None.
     """
 
     token_budget: int
     kept_tokens: int | None = None
     kept_bytes: int | None = None
     autocast: torch.dtype | None = None
-    dropout: bool = True
+    draws_random: bool = True
     ranks: Ranks = SINGLE_RANK
     splits_weights: bool = False
     packing: int | None = None
@@ -204,7 +204,7 @@ class ChunkRunner:
     def run(self, index: int, features: Features) -> ChunkOutput:
         """Return a chunk's output."""
         with (
-            self.use_seeded_autocast(index, seeded=self.plan.dropout),
+            self.use_seeded_autocast(index, seeded=self.plan.draws_random),
             self._choose_attention(index),
         ):
             return self.call(features)

@@ -44,7 +44,7 @@ class BatchEmbeddings:
 def encode_and_backward(
     encoder: Encoder,
     texts: Sequence[TokenisedText],
-    objective: Callable[[BatchEmbeddings], Tensor],
+    compute_loss: Callable[[BatchEmbeddings], Tensor],
     plan: EncodePlan,
     *,
     seed: int,
@@ -53,8 +53,8 @@ def encode_and_backward(
 ) -> PassResult:
     """Embed a batch, compute its loss, and add the gradients, times `weight`, to the model's.
 
-    `objective` gets the embeddings in the order of `texts` and returns a scalar. A loss term of the model's
-    own is added. The loss of the result has the weight, too.
+    `compute_loss` gets the embeddings in the order of `texts` and returns a scalar. A loss term of the
+    model's own is added. The loss of the result has the weight, too.
     """
     lengths = np.fromiter((len(t.ids) for t in texts), np.int64, len(texts))
     pieces = cut_chunks(lengths, plan.token_budget)
@@ -75,7 +75,7 @@ def encode_and_backward(
         values = [[v.detach() for v in out.values] for out in runner.run_first_pass()]
         encoded = _make_leaves(values, pieces, layers, chunk_features.device)
         counts = runner.sum_counts(texts_on_all_ranks=True)
-        loss = objective(encoded) * weight
+        loss = compute_loss(encoded) * weight
         loss.backward()  # type: ignore[no-untyped-call]
         encoder_loss = _send_gradients(runner, encoded, counts, weight)
     padded = count_padded_tokens(lengths, pieces)

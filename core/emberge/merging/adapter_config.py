@@ -16,7 +16,7 @@ import xxhash
 from emberge.errors import CheckpointError
 from emberge.model_folder import Checkpoint, find_model_name, read_object
 from emberge.tensor_files import read_provenance
-from emberge.tensor_names import Names, is_buffer
+from emberge.tensor_names import TensorNames, is_buffer
 
 CONFIG_FILE = "adapter_config.json"
 ORIGIN_KEY = "adapter_of"
@@ -141,7 +141,7 @@ def _match_pattern(pattern: Mapping[str, float], module: str, otherwise: float) 
     return otherwise
 
 
-def hash_origin(names: Names, checkpoint: Checkpoint) -> str:
+def hash_origin(names: TensorNames, checkpoint: Checkpoint) -> str:
     """Return a hash of a base's trunk: tensors' canonical names, shapes, dtypes, and samples of their bytes.
 
     Name prefixes, shards, the tokenizer, heads and modules after the trunk do not change the hash.
@@ -176,11 +176,11 @@ def describe_base(base: Checkpoint) -> dict[str, Any]:
     With it a merge can refuse a different base with the same name.
     """
     name = find_model_name(base.folder)
-    return {ORIGIN_KEY: {"name": name, "hash": hash_origin(base.names, base)}}
+    return {ORIGIN_KEY: {"name": name, "hash": hash_origin(base.tensor_names, base)}}
 
 
 def require_base(
-    config: AdapterConfig, metadata: Mapping[str, str], names: Names, checkpoint: Checkpoint
+    config: AdapterConfig, metadata: Mapping[str, str], names: TensorNames, checkpoint: Checkpoint
 ) -> None:
     """Refuse an adapter that was made on another base.
 

@@ -22,7 +22,7 @@ from emberge.merging.adapter_config import (
 from emberge.merging.apply_adapter import AdaptedSpec, Change, LowRank, MagnitudeScale
 from emberge.model_folder import Checkpoint, TrunkConfig
 from emberge.tensor_files import TensorSpec, read_header
-from emberge.tensor_names import HEAD, Names, modernise_name
+from emberge.tensor_names import HEAD, TensorNames, modernise_name
 
 WEIGHTS_FILE = "adapter_model.safetensors"
 _PICKLE_FILE = "adapter_model.bin"
@@ -160,18 +160,18 @@ class AdaptedCheckpoint(Checkpoint):
             names = self.read_names(whole=False) if self.has_weights else None
         if names is None or not config:
             return config
-        rows = [count_rows(one) for one in (self.base.names, names)]
+        rows = [count_rows(one) for one in (self.base.tensor_names, names)]
         if rows[0] == rows[1]:
             return config
         return TrunkConfig(config).change({"vocab_size": rows[1]})
 
     @functools.cached_property
-    def names(self) -> Names:
+    def tensor_names(self) -> TensorNames:
         names = self.read_names()
         assert names is not None  # only an adapter without weights has none, which is refused
         return names
 
-    def read_names(self, *, whole: bool = True) -> Names | None:
+    def read_names(self, *, whole: bool = True) -> TensorNames | None:
         """Return the base's tensors by name, with the adapter's changes.
 
         The result is None if the adapter's weights are missing, unless `whole` requires them.
@@ -184,18 +184,20 @@ class AdaptedCheckpoint(Checkpoint):
         return self._adapted
 
     @functools.cached_property
-    def _adapted(self) -> Names | None:
+    def _adapted(self) -> TensorNames | None:
         adapter = read_adapter(self.adapter.trunk, whole=False)
         if adapter is None:
             return None
-        require_base(adapter.config, adapter.metadata, self.base.names, self.base)
+        require_base(adapter.config, adapter.metadata, self.base.tensor_names, self.base)
         modules = tuple(part for part in self.parts if part)
-        names = Names.of(self.specs, modules=modules, config=self.base.config, folder=self.folder)
-        names = dataclasses.replace(names, apart=self.base.names.apart)
+        names = TensorNames.of(
+            self.specs, modules=modules, config=self.base.config, folder=self.folder
+        )
+        names = dataclasses.replace(names, apart=self.base.tensor_names.apart)
         return _AdapterApplier(names, self, adapter).apply()
 
 
-def count_rows(names: Names) -> int:
+def count_rows(names: TensorNames) -> int:
     """Return the number of rows of the input embedding; 0 without one."""
     embedding = names.find_embedding()
     return embedding.shape[0] if embedding is not None else 0
@@ -211,7 +213,9 @@ def warn_of_adapter(name: str, checkpoint: Checkpoint | None) -> Iterator[str]:
             return
         warning = describe_other_base(adapter.config, adapter.metadata, checkpoint.base.folder)
         yield from [warning] if warning else []
-        old, new = (count_rows(names) for names in (checkpoint.base.names, checkpoint.names))
+        old, new = (
+            count_rows(names) for names in (checkpoint.base.tensor_names, checkpoint.tensor_names)
+        )
         if new > old and not checkpoint.adapter.has_tokenizer:
             yield (
                 f"'{name}' has {new} rows of the embedding and its base {old}; if the others are trained "
@@ -231,7 +235,7 @@ def open_model(folder: Path, adapter: Path | None = None) -> Checkpoint:
 class _AdapterApplier:
     """A builder of the adapted model: it applies an adapter's changes to the tensors of its base."""
 
-    def __init__(self, names: Names, checkpoint: AdaptedCheckpoint, adapter: Adapter) -> None:
+    def __init__(self, names: TensorNames, checkpoint: AdaptedCheckpoint, adapter: Adapter) -> None:
         self.names, self.base, self.adapter = names, checkpoint.base.folder, adapter
         self.specs = dict(names.specs)
         # Adapters of a class with a tied head may change it by its name.
@@ -241,7 +245,7 @@ class _AdapterApplier:
         known = dataclasses.replace(names, specs=dict(self.specs))
         self.base_names = AdapterNames(known, checkpoint, adapter.folder.name, self.base.name)
 
-    def apply(self) -> Names:
+    def apply(self) -> TensorNames:
         self._place_whole()
         for name, module in self.adapter.modules.items():
             self._adapt_module(name, module)
@@ -349,7 +353,7 @@ class AdapterNames:
     is removed if it is the same in all names.
     """
 
-    def __init__(self, names: Names, checkpoint: Checkpoint, label: str, base: str) -> None:
+    def __init__(self, names: TensorNames, checkpoint: Checkpoint, label: str, base: str) -> None:
         self._label, self._base = label, base
         self._modules = checkpoint.modules
         self._known = {modernise_name(spec.name): name for name, spec in names.specs.items()}

@@ -19,12 +19,12 @@ from emberge.contracts import (
     Stage,
     find_nested_stages,
 )
+from emberge.contracts.stage import Stats
 
 if TYPE_CHECKING:
     import numpy as np
     from torch import Tensor
 
-Stats = Sequence[Measures]
 # Stage name to option name to one model's own value.
 ModelOptions = Mapping[str, Mapping[str, PerTensor]]
 
@@ -87,9 +87,9 @@ class Chain:
     links: tuple[Stage, ...]
     resolve: Resolver = field(default_factory=Resolver)
 
-    def transform(self, stats: Sequence[Stats], block: Block, links: int) -> Block:
+    def transform(self, stats_by_link: Sequence[Stats], block: Block, links: int) -> Block:
         """Return the block after the first `links` links, which are transforms."""
-        for link, measures in zip(self.links[:links], stats, strict=False):
+        for link, measures in zip(self.links[:links], stats_by_link, strict=False):
             if not isinstance(link, MergeTransform):
                 raise TypeError(f"{type(link).__name__} can only stand last in a chain")
             block = link.apply(self._resolve_options(link, block), measures)
@@ -121,22 +121,22 @@ class Chain:
             for number, one_pass in enumerate(link.passes)
         )
 
-    def measure(self, stats: Sequence[Stats], block: Block, position: int) -> Measures:
+    def measure(self, stats_by_link: Sequence[Stats], block: Block, position: int) -> Measures:
         """Return the measures of the next pass of the link at `position` over the block it receives."""
         link = self.links[position]
-        block = self.transform(stats, block, position)
-        return link.measure(self._resolve_options(link, block), stats[position])
+        block = self.transform(stats_by_link, block, position)
+        return link.measure(self._resolve_options(link, block), stats_by_link[position])
 
-    def conclude(self, stats: Sequence[Stats], block: Block, position: int) -> Measures:
+    def conclude(self, stats_by_link: Sequence[Stats], block: Block, position: int) -> Measures:
         """Return the conclusion of the last pass of the link at `position`, which replaces its measures."""
         link = self.links[position]
         if type(link).conclude is Stage.conclude:
-            return stats[position][-1]
-        block = self.transform(stats, block.without_rows(), position)
-        return link.conclude(self._resolve_options(link, block), stats[position])
+            return stats_by_link[position][-1]
+        block = self.transform(stats_by_link, block.without_rows(), position)
+        return link.conclude(self._resolve_options(link, block), stats_by_link[position])
 
     def merge(
-        self, stats: Sequence[Stats], block: Block, dtype: str = "float32"
+        self, stats_by_link: Sequence[Stats], block: Block, dtype: str = "float32"
     ) -> Tensor | np.ndarray:
         """Return the merged rows, given the measures of all passes; an array only without torch.
 
@@ -145,11 +145,11 @@ class Chain:
         last = self.links[-1]
         if not isinstance(last, MergeStrategy):
             raise TypeError(f"{type(last).__name__} cannot end a chain")
-        block = self.transform(stats, block, len(self.links) - 1)
+        block = self.transform(stats_by_link, block, len(self.links) - 1)
         block = self._resolve_options(last, block)
-        formula = last.formula(block, stats[-1])
+        formula = last.formula(block, stats_by_link[-1])
         if formula is None:
-            return last.merge(block, stats[-1])
+            return last.merge(block, stats_by_link[-1])
         merged: Tensor | np.ndarray = block.evaluate(formula, dtype)
         return merged
 
@@ -174,28 +174,32 @@ def merge_blocks(
 
     run = Chain(tuple(links))
     measured = blocks if measured is None else measured
-    stats: dict[str, list[list[Measures]]] = {b.name: [[] for _ in links] for b in blocks}
+    stats_by_block: dict[str, list[list[Measures]]] = {b.name: [[] for _ in links] for b in blocks}
     first = {b.name: b for b in reversed(blocks)}
     for position, link in enumerate(links):
         for one_pass in link.passes:
-            joined = _measure_blocks(run, measured, stats, position, one_pass)
+            joined = _measure_blocks(run, measured, stats_by_block, position, one_pass)
             for name, block in first.items():
-                stats[name][position].append(joined[choose_scope_key(one_pass.scope, block)])
-                stats[name][position][-1] = run.conclude(stats[name], block, position)
+                stats_by_block[name][position].append(
+                    joined[choose_scope_key(one_pass.scope, block)]
+                )
+                stats_by_block[name][position][-1] = run.conclude(
+                    stats_by_block[name], block, position
+                )
     for block in blocks:
-        yield torch.as_tensor(run.merge(stats[block.name], block))
+        yield torch.as_tensor(run.merge(stats_by_block[block.name], block))
 
 
 def _measure_blocks(
     run: Chain,
     blocks: Sequence[Block],
-    stats: Mapping[str, Sequence[Stats]],
+    stats_by_block: Mapping[str, Sequence[Stats]],
     position: int,
     one_pass: Pass,
 ) -> dict[str, Measures]:
     measures_by_group: dict[str, list[Measures]] = {}
     for block in blocks:
-        stats_of_block = stats[block.name]
+        stats_of_block = stats_by_block[block.name]
         group = measures_by_group.setdefault(choose_scope_key(one_pass.scope, block), [])
         if one_pass.reads == "nothing":
             needed, block = block.start == 0, block.without_rows()

@@ -18,7 +18,7 @@ from emberge.merging.request import MergeInput
 from emberge.merging.template_checks import describe_size_problems, describe_template_problems
 from emberge.model_folder import describe_other_format
 from emberge.tensor_files import DerivedTensor, TensorSpec
-from emberge.tensor_names import Names, is_buffer
+from emberge.tensor_names import TensorNames, is_buffer
 
 _DTYPE = "float32"
 
@@ -72,7 +72,7 @@ def _build_whole(model: Model, adapter: Path, out: Path, machine: Machine | None
     from emberge.tensor_files import FileSource, TensorReader
 
     adapted = open_model(model.folder, adapter)
-    specs = _list_adapted_specs(adapted.names)
+    specs = _list_adapted_specs(adapted.tensor_names)
     content = identify_content(
         MergeInput(model.name, model.folder, fingerprint=model.fingerprint, adapter=adapter)
     )
@@ -82,7 +82,7 @@ def _build_whole(model: Model, adapter: Path, out: Path, machine: Machine | None
         build_checkpoint(jobs, out, template=adapted, key=key, machine=machine)
 
 
-def _list_adapted_specs(names: Names) -> list[TensorSpec]:
+def _list_adapted_specs(names: TensorNames) -> list[TensorSpec]:
     """Return the adapted model's tensors: in their stored dtype if unchanged, else in float32."""
     stored_specs = {n: spec for n, spec in names.specs.items() if not names.is_tied_copy(n)}
     return [

@@ -12,7 +12,7 @@ from emberge.merging.merge_plan import TensorPlan
 from emberge.merging.request import MergeRequest
 from emberge.model_folder import Checkpoint
 from emberge.tensor_files import DerivedTensor, TensorSpec
-from emberge.tensor_names import HEAD, Names, find_head, is_buffer, is_unused_by_encoders
+from emberge.tensor_names import HEAD, TensorNames, find_head, is_buffer, is_unused_by_encoders
 from emberge.wording import join_some
 
 if TYPE_CHECKING:
@@ -32,7 +32,10 @@ class MatchedTensors:
 
 
 def match_tensors(
-    request: MergeRequest, template: Checkpoint, pattern: Names, names: Mapping[str, Names]
+    request: MergeRequest,
+    template: Checkpoint,
+    pattern: TensorNames,
+    names: Mapping[str, TensorNames],
 ) -> MatchedTensors:
     """Match the tensors of all models by the template's names.
 
@@ -48,8 +51,8 @@ class _TensorMatcher:
         self,
         request: MergeRequest,
         template: Checkpoint,
-        pattern: Names,
-        names: Mapping[str, Names],
+        pattern: TensorNames,
+        names: Mapping[str, TensorNames],
     ) -> None:
         self.request, self.template, self.pattern = request, template, pattern
         self.names = {m.name: names[m.name] for m in request.inputs if m.name in names}
@@ -209,7 +212,7 @@ class _TensorMatcher:
         out = TensorSpec(plan.out.name, origin.shape, origin.dtype)
         return replace(plan, action="copy", sources=(), origin=origin, out=out)
 
-    def _is_lacking(self, name: str, names: Names, trunk: bool) -> bool:
+    def _is_lacking(self, name: str, names: TensorNames, trunk: bool) -> bool:
         if trunk:
             return name not in names.specs
         if name.startswith(self.pattern.modules):
@@ -281,7 +284,7 @@ class _TensorMatcher:
                 return None
         return plan
 
-    def _find_source(self, names: Names, name: str) -> TensorSpec | None:
+    def _find_source(self, names: TensorNames, name: str) -> TensorSpec | None:
         # Where a model ties its head to the embedding, the embedding is its head.
         return names.specs.get(name) or names.find_substitute(name)
 

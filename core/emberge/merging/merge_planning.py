@@ -25,7 +25,7 @@ from emberge.merging.plan_checks import (
 from emberge.merging.request import MergeInput, MergeRequest
 from emberge.merging.template_checks import describe_size_problems
 from emberge.model_folder import Checkpoint, ModelPair, describe_other_format
-from emberge.tensor_names import Names, find_layer, measure_depths
+from emberge.tensor_names import TensorNames, find_layer, measure_depths
 
 if TYPE_CHECKING:
     from emberge.merging.tokens.token_plan import TokenPlan
@@ -93,14 +93,14 @@ def _leave_out_unknown(request: MergeRequest) -> MergeRequest:
 
 def _read_headers(
     request: MergeRequest, *, whole: bool
-) -> tuple[dict[str, Names], dict[str, Checkpoint], list[Problem]]:
+) -> tuple[dict[str, TensorNames], dict[str, Checkpoint], list[Problem]]:
     """Return the names of each model's tensors, its checkpoint, and the problems of reading them.
 
     With `whole` all weights must exist.
     """
     models = [m for m in (*request.inputs, request.base) if m is not None and m.folder is not None]
     problems: list[Problem] = []
-    names: dict[str, Names] = {}
+    names: dict[str, TensorNames] = {}
     checkpoints: dict[str, Checkpoint] = {}
     for model in models:
         try:
@@ -127,17 +127,17 @@ def _open_model(model: MergeInput) -> Checkpoint:
 
 
 def _find_template(
-    request: MergeRequest, checkpoints: Mapping[str, Checkpoint], names: Mapping[str, Names]
-) -> tuple[Checkpoint | None, Names | None]:
+    request: MergeRequest, checkpoints: Mapping[str, Checkpoint], names: Mapping[str, TensorNames]
+) -> tuple[Checkpoint | None, TensorNames | None]:
     if request.template is not None:
         checkpoint = Checkpoint(request.template)
-        return checkpoint, checkpoint.names if checkpoint.has_weights else None
+        return checkpoint, checkpoint.tensor_names if checkpoint.has_weights else None
     name = _choose_template(request, checkpoints, names)
     return (checkpoints[name], names[name]) if name in names else (None, None)
 
 
 def _choose_template(
-    request: MergeRequest, checkpoints: Mapping[str, Checkpoint], names: Mapping[str, Names]
+    request: MergeRequest, checkpoints: Mapping[str, Checkpoint], names: Mapping[str, TensorNames]
 ) -> str:
     """Return the name of the model whose names, configs and modules the result gets; "" if none exists.
 
@@ -183,8 +183,8 @@ def _plan_from_folders(plan: MergePlan, checkpoints: Mapping[str, Checkpoint]) -
 def _add_tensors(
     plan: MergePlan,
     checkpoints: Mapping[str, Checkpoint],
-    names: Mapping[str, Names],
-    pattern: Names,
+    names: Mapping[str, TensorNames],
+    pattern: TensorNames,
 ) -> MergePlan:
     """Complete a plan with its tensors, from the headers of template and models."""
     request, template = plan.request, plan.template
@@ -233,8 +233,8 @@ def _match_tokens(
     request: MergeRequest,
     template: Checkpoint,
     checkpoints: Mapping[str, Checkpoint],
-    names: Mapping[str, Names],
-    pattern: Names | None,
+    names: Mapping[str, TensorNames],
+    pattern: TensorNames | None,
 ) -> TokenPlan | None:
     """Match the tokens of all models; None if tokenizers, and numbers of rows, are equal.
 

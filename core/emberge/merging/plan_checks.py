@@ -18,7 +18,7 @@ from emberge.model_folder import (
     TokenizerFiles,
     TrunkConfig,
 )
-from emberge.tensor_names import HEAD, Names
+from emberge.tensor_names import HEAD, TensorNames
 from emberge.wording import join_some
 
 # The other remedy for a problem of the model that gives the result its files.
@@ -218,7 +218,7 @@ def _compare_architectures(
 
 
 def find_template_problems(
-    request: MergeRequest, template: Checkpoint, pattern: Names | None
+    request: MergeRequest, template: Checkpoint, pattern: TensorNames | None
 ) -> Iterator[Problem]:
     """Yield the problems of the template's files by which the result would be incomplete or unreadable."""
     for text in describe_template_problems(template):

@@ -21,7 +21,7 @@ from emberge.model_folder import (
     read_settings,
     read_trunk_settings,
 )
-from emberge.tensor_names import Names, find_layer_number
+from emberge.tensor_names import TensorNames, find_layer_number
 from emberge.wording import join_some
 
 _LIBRARIES = ("sentence_transformers.", "pylate.")
@@ -84,7 +84,7 @@ def _find_missing(folder: Path, module: ModuleFolder) -> str | None:
 
 
 def describe_size_problems(
-    template: Checkpoint, names: Names, *, vocabulary: bool = True
+    template: Checkpoint, names: TensorNames, *, vocabulary: bool = True
 ) -> Iterator[str]:
     """Yield a problem if a template's config has another vocabulary or more layers than its tensors.
 

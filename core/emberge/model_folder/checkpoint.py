@@ -27,7 +27,7 @@ from emberge.model_folder.st_layout import (
     require_inside,
 )
 from emberge.tensor_files import WEIGHTS, RemoteFile, TensorSpec, read_header
-from emberge.tensor_names import TIED_NAMES, Names
+from emberge.tensor_names import TIED_NAMES, TensorNames
 
 if TYPE_CHECKING:
     from emberge.tensor_files import TensorReader
@@ -209,7 +209,7 @@ class Checkpoint:
         return sum(file.stat().st_size for file in files)
 
     @functools.cached_property
-    def names(self) -> Names:
+    def tensor_names(self) -> TensorNames:
         """The tensors under their canonical names.
 
         Raises:
@@ -217,12 +217,12 @@ class Checkpoint:
         """
         # Only where a copy of a tied model is stored, samples of its numbers are read.
         modules = tuple(prefix for prefix in self.parts if prefix)
-        names = Names.of(self.specs, modules=modules, config=self.config, folder=self.folder)
+        names = TensorNames.of(self.specs, modules=modules, config=self.config, folder=self.folder)
         return replace(names, apart=frozenset(n for n in TIED_NAMES if _is_apart(names, n)))
 
-    def read_names(self, *, whole: bool = True) -> Names | None:
-        """Return `names`; None if a model with an adapter lacks the base's weights and `whole` is False."""
-        return self.names
+    def read_names(self, *, whole: bool = True) -> TensorNames | None:
+        """Return `tensor_names`; None for an adapter without its base's weights, unless `whole`."""
+        return self.tensor_names
 
     @functools.cached_property
     def metadata(self) -> Mapping[str, str]:
@@ -311,7 +311,7 @@ def _read_weight_map(index: Path) -> dict[str, str]:
     return weights
 
 
-def _is_apart(names: Names, name: str) -> bool:
+def _is_apart(names: TensorNames, name: str) -> bool:
     """Return whether a tied model stores a copy with other numbers than its original, by a sample."""
     spec, original = names.specs.get(name), names.find_original(name)
     if names.tied is False or spec is None or original is None or original.name == spec.name:

@@ -171,10 +171,10 @@ class StoredRows:
         return out
 
     def take_runs(self, stride: int, start: int) -> StoredRows:
-        """Return every `stride`-th run of the tensor's elements, as one row in memory that is not checked.
+        """Return a sample as one row: of each `stride` runs of RUN_LENGTH elements the first.
 
-        `start` is the number of the tensor's elements before these rows. Of rows in files nothing else is
-        read.
+        The sample is not checked for NaN, and nothing else is read from files. `start` is the number of the
+        tensor's elements before these rows.
         """
         begins, ends = list_runs(start, self.size, stride)
         count, models = int((ends - begins).sum()), len(self.models)
@@ -258,7 +258,7 @@ class DeltaChange(Protocol):
         """
 
     def list_kernel_arguments(self) -> Sequence[tuple[float, Words]]:
-        """Return the number and the three integers that the kernels' step takes for each model."""
+        """Return the arguments of this change's kernel for each model: one float32 and three int64."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -288,7 +288,10 @@ class KernelRows:
         based: int,
         merged_dtype: str = "float32",
     ) -> KernelRows:
-        """Build the kernels' view of `deltas`, or of the stored rows (minus the base's if `based` is 1)."""
+        """Build the kernels' view of `deltas`, or of the stored rows.
+
+        With `based` 0 there is no base; with 1 kernels read rows minus the base's; with 2 they know both.
+        """
         base = stored.base or RowsPlace("bfloat16", 0, len(stored.models))
         models: Sequence[RowsPlace] = stored.models
         memory = stored.memory
@@ -365,7 +368,7 @@ def as_tensor(rows: Tensor | np.ndarray) -> Tensor:
 
 
 def words_are_usable(stored: np.ndarray, dtype: str, kernels: KernelLibrary) -> bool:
-    """Return whether numbers stored in one of DTYPES, flat bytes, are neither NaN nor TOO_LARGE.
+    """Return whether numbers stored in one of DTYPES, flat bytes, are neither NaN nor above MAGNITUDE_LIMIT.
 
     For float16 only infinity is too large.
     """

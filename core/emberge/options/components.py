@@ -74,9 +74,9 @@ def _build_dataclasses(
     at: OptionPath,
     defaults: Mapping[str, Node] | None = None,
 ) -> list[Any]:
-    """Build the dataclasses that share the written options: one, or the links of a chain with `defaults`.
+    """Build one component from its written options, or all links of a chain from the same options.
 
-    Each takes the options that are its fields, so that one option may reach several. If one of them cannot be
+    Each link takes the options that are its fields, written or in the chain's `defaults`. If one cannot be
     built, all are BROKEN.
     """
     options = _read_options(builder, classes, written)

@@ -286,7 +286,7 @@ def find_kinds(contracts: tuple[type, ...]) -> tuple[str, ...]:
 
 
 def read_form(annotation: Any) -> Form:
-    """Return the form of a type.
+    """Return the `Form`, the values that a recipe may write, of an option's annotated type.
 
     Raises:
         TypeError: if no recipe can express the type.

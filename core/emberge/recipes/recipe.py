@@ -68,9 +68,11 @@ class Recipe:
         return hashlib.sha256(self.kept_text.encode()).hexdigest() if self.text else ""
 
     @property
-    def uploads(self) -> tuple[str, ...]:
+    def upload_places(self) -> tuple[str, ...]:
         """The places outside this machine to which a run sends data, as its steps name them."""
-        return tuple(dict.fromkeys(p for step in self.steps for p in step.step.uploads_to()))
+        return tuple(
+            dict.fromkeys(p for step in self.steps for p in step.step.list_upload_places())
+        )
 
     def require_upload_allowed(self, allowed: bool) -> None:
         """Refuse a recipe that uploads unless the user has `allowed` it.
@@ -78,10 +80,12 @@ class Recipe:
         Raises:
             RecipeError: if a step uploads and `allowed` is False; has a problem for each such step.
         """
-        uploading = [] if allowed else [step for step in self.steps if step.step.uploads_to()]
+        uploading = (
+            [] if allowed else [step for step in self.steps if step.step.list_upload_places()]
+        )
         problems = [
             Problem(
-                f"step '{step.id}' uploads to {join_some(step.step.uploads_to(), 6)}; allow it with "
+                f"step '{step.id}' uploads to {join_some(step.step.list_upload_places(), 6)}; allow it with "
                 "--allow-upload, or leave the uploading out",
                 step.where,
             )

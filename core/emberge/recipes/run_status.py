@@ -21,7 +21,7 @@ from emberge.results import (
     read_artifact,
     read_record,
 )
-from emberge.wording import format_size, format_table, to_markdown
+from emberge.wording import format_markdown_table, format_size, to_markdown
 
 State = Literal["done", "running", "waiting", "failed", "blocked", "stopped"]
 
@@ -151,7 +151,7 @@ def read_result_table(folder: Path, artifact: Artifact) -> str:
         return ""
 
 
-def describe_results(out: Path, recipe: Recipe) -> list[str]:
+def describe_finished_results(out: Path, recipe: Recipe) -> list[str]:
     """Return the lines shown after a run: the folder of each finished result, and its table if it has one."""
     lines: list[str] = []
     for step in _list_steps(out, recipe):
@@ -172,7 +172,7 @@ def format_summary(out: Path, recipe: Recipe, error: BaseException | None) -> st
     if steps:
         rows = [[step.id, step.kind, step.state, *step.costs] for step in steps]
         head = ["step", "kind", "state", "time", "size"]
-        lines += ["### Steps", "", *format_table(head, rows, "lllrr")]
+        lines += ["### Steps", "", *format_markdown_table(head, rows, "lllrr")]
     return "\n".join(lines).strip() + "\n"
 
 

@@ -142,6 +142,6 @@ def measure_folder(folder: Path) -> int:
 
 
 class NoRunError(EmbergeError):
-    """A folder in which no recipe was run."""
+    """Error: no recipe was run in the folder, or its status file is damaged."""
 
     exit_code = 2

@@ -188,14 +188,14 @@ class _LossTrial:
 
     def check_cache(self) -> None:
         for dropout in (False, True):
-            whole = self.train(EncodePlan(10 if dropout else 10**6, None, dropout=dropout))
-            cached = self.train(EncodePlan(10, 0, dropout=dropout))
+            whole = self.train(EncodePlan(10 if dropout else 10**6, None, draws_random=dropout))
+            cached = self.train(EncodePlan(10, 0, draws_random=dropout))
             assert _is_close(whole, cached, 1e-5), (
                 "cache: the gradient differs from that of one pass"
             )
 
     def check_ranks(self) -> None:
-        plan = EncodePlan(10, 0, dropout=False)
+        plan = EncodePlan(10, 0, draws_random=False)
         shards = (slice(0, 2), slice(2, len(self.batch.anchor)))
         if not self.loss.cross_rank:
             return
@@ -208,7 +208,7 @@ class _LossTrial:
         With a `shard` only the shard's rows are encoded. The other rows' embeddings are at their
         places without a gradient, as if another rank had computed them.
         """
-        encoder = LetterEncoder(self.batch.similarity.kind).train(plan.dropout)
+        encoder = LetterEncoder(self.batch.similarity.kind).train(plan.draws_random)
         size = len(self.batch.anchor)
         rows = shard or slice(0, size)
         bounds = sorted({0, rows.start, rows.stop, size})

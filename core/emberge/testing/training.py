@@ -91,7 +91,11 @@ def check_backbone(backbone: Backbone, checkpoint: Path) -> None:
     _check_facts(backbone.describe(checkpoint), encoder)
     tokens = encoder.tokenise(TEXTS, prompt="", max_length=None)
     encode_and_backward(
-        encoder, tokens, lambda e: e.embeddings[:, 0].sum(), EncodePlan(64, dropout=False), seed=0
+        encoder,
+        tokens,
+        lambda e: e.embeddings[:, 0].sum(),
+        EncodePlan(64, draws_random=False),
+        seed=0,
     )
     grads = [p.grad for p in encoder.module.parameters() if p.grad is not None]
     assert grads, "no gradient reaches the weights"

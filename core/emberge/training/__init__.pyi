@@ -5,13 +5,13 @@ from .batch_plan import PlannedBatch as PlannedBatch
 from .batch_plan import PlannedPart as PlannedPart
 from .example_table import TextSide as TextSide
 from .example_table import build_table as build_table
-from .fit_options import BatchOptions as BatchOptions
 from .fit_options import EarlyStopping as EarlyStopping
 from .fit_options import FitJob as FitJob
 from .fit_options import FitOptions as FitOptions
 from .fit_options import FitResult as FitResult
 from .fit_options import GuideRequest as GuideRequest
 from .fit_options import ReadGuide as ReadGuide
+from .fit_options import TextOptions as TextOptions
 from .fit_options import choose_negatives as choose_negatives
 from .loop.checkpoints import SaveClock as SaveClock
 from .loop.checkpoints import TrainingState as TrainingState

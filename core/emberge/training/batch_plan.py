@@ -59,7 +59,7 @@ class PlannedBatch:
 
     @property
     def size(self) -> int:
-        """Number of rows."""
+        """Number of the batch's rows, over all datasets and ranks."""
         return sum(len(part.rows) for part in self.parts)
 
     @property

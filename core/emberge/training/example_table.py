@@ -26,7 +26,7 @@ from emberge.encoding import TEXTS_AT_ONCE, Ragged, RaggedWriter
 from emberge.errors import DataError, PluginError
 from emberge.files import fill_once
 from emberge.hashes import hash_texts
-from emberge.training.fit_options import BatchOptions, ReadGuide
+from emberge.training.fit_options import ReadGuide, TextOptions
 
 VERSION = 2
 ARRAYS = ("starts", "entries", "positives", "scores", "labels", "text_ids")
@@ -42,7 +42,7 @@ class TextSide:
 
 
 def choose_text_sides(
-    dataset: Dataset, encoder: Encoder, options: BatchOptions
+    dataset: Dataset, encoder: Encoder, options: TextOptions
 ) -> tuple[TextSide, TextSide]:
     """Return prompt and length of anchors, and those of positives and negatives.
 
@@ -67,7 +67,7 @@ def choose_text_sides(
     return TextSide(query, options.query_length.of(*named) or longest, is_sided), documents
 
 
-def build_text_side(dataset: Dataset, options: BatchOptions) -> TextSide:
+def build_text_side(dataset: Dataset, options: TextOptions) -> TextSide:
     """Return prompt and length of texts for losses over tokens, which do not get the model's prompts."""
     named = dataset.info.name, dataset.info.task
     longest = options.query_length.of(*named) or options.max_length.of(*named)
@@ -197,7 +197,7 @@ def build_table(
 def build_tables(
     datasets: Sequence[Dataset],
     encoder: Encoder,
-    options: BatchOptions,
+    options: TextOptions,
     store: Path,
     progress: Callable[..., None],
 ) -> dict[str, ExampleTable]:

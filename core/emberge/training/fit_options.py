@@ -47,7 +47,7 @@ Precision = Literal["auto", "fast", "float32", "bfloat16"]
 
 
 @dataclass(frozen=True, kw_only=True)
-class BatchOptions:
+class TextOptions:
     """Options for the texts that are drawn from the data, and for the chunks in which they are encoded."""
 
     epochs: Positive | None = None
@@ -95,7 +95,7 @@ class BatchOptions:
 
 
 @dataclass(frozen=True, kw_only=True)
-class FitOptions(BatchOptions):
+class FitOptions(TextOptions):
     """Options of a training. Names are those of transformers' TrainingArguments where one exists."""
 
     learning_rate: NonNegative = 2e-5
@@ -151,7 +151,7 @@ class FitOptions(BatchOptions):
         return math.ceil(self.compute_warmup_share(steps) * steps)
 
     @classmethod
-    def of(cls, options: BatchOptions, **changes: Any) -> FitOptions:
+    def of(cls, options: TextOptions, **changes: Any) -> FitOptions:
         """Return the options of a training from the options of the step that runs it.
 
         Options that the step does not have get their defaults; `changes` override both.

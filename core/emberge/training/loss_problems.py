@@ -72,7 +72,7 @@ def find_prediction_problems(
     There are no reasons without losses over tokens, or for an encoder that cannot be loaded at all.
     """
     over_tokens = [loss for loss in losses if isinstance(loss, TokenLoss)]
-    facts = backbone.describe(checkpoint, predicts=True) if over_tokens else EncoderFacts()
+    facts = backbone.describe(checkpoint, predicts_tokens=True) if over_tokens else EncoderFacts()
     if not over_tokens or facts.problems:
         return
     prediction = facts.prediction

@@ -16,7 +16,7 @@ from emberge.encoding import TEXTS_AT_ONCE, Ragged, RaggedWriter, TextEmbedder
 from emberge.errors import DataError
 from emberge.files import fill_once
 from emberge.training.example_table import TextSide, build_text_side
-from emberge.training.fit_options import BatchOptions
+from emberge.training.fit_options import TextOptions
 
 VERSION = 2
 # A number of tokens that no text reaches.
@@ -38,7 +38,7 @@ class WindowTable:
 def build_windows(
     dataset: Dataset,
     encoder: TokenPredictor,
-    options: BatchOptions,
+    options: TextOptions,
     store: Path,
     progress: Callable[..., None],
 ) -> WindowTable:

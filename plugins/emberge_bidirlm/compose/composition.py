@@ -15,7 +15,7 @@ from emberge import CheckpointError
 from emberge.merging import TokenPlan, VocabularyPolicy, align_tokens
 from emberge.model_folder import Checkpoint, JoinedFacts, ModelPair, TrunkConfig
 from emberge.tensor_files import DerivedTensor, RowReader, TensorSpec
-from emberge.tensor_names import Names, is_vocabulary
+from emberge.tensor_names import TensorNames, is_vocabulary
 from emberge_encoder import Layout, is_causal, write_modalities
 
 from emberge_bidirlm.as_encoder import build_encoder_layout, load_trunk_config
@@ -114,12 +114,12 @@ class Composition:
         return {self.names["text"]: self.text, **specialist_checkpoints}
 
     @cached_property
-    def trunk(self) -> Names:
+    def trunk(self) -> TensorNames:
         """The text model's trunk by canonical names."""
-        return self.text.names.select_text_trunk()
+        return self.text.tensor_names.select_text_trunk()
 
     @cached_property
-    def trunks(self) -> dict[str, Names]:
+    def trunks(self) -> dict[str, TensorNames]:
         """The trunks of the models with local weights, by the recipe's names."""
         by_name = {self.names["text"]: self.trunk} if self.text.has_weights else {}
         for kind, specialist in self.specialists.items():
@@ -268,7 +268,7 @@ def _require_plain(checkpoint: Checkpoint) -> None:
         )
 
 
-def join_tokens(models: Mapping[str, Checkpoint], names: Mapping[str, Names]) -> TokenPlan:
+def join_tokens(models: Mapping[str, Checkpoint], names: Mapping[str, TensorNames]) -> TokenPlan:
     """Return the joined vocabulary of a composed model; the first of `models` is the text model.
 
     Every token keeps its id. `names` has the tensor names of the models whose weights are local.

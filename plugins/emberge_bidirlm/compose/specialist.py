@@ -12,7 +12,7 @@ from emberge import CheckpointError
 from emberge.merging import Tokenizer
 from emberge.model_folder import Checkpoint, read_object
 from emberge.tensor_files import TensorSpec
-from emberge.tensor_names import Names
+from emberge.tensor_names import TensorNames
 
 from emberge_bidirlm.as_encoder import load_config
 
@@ -100,21 +100,21 @@ class Specialist:
         return int(self.tower_config[_FAMILIES[self.kind].width])
 
     @functools.cached_property
-    def names(self) -> Names:
+    def tensor_names(self) -> TensorNames:
         """All tensors by canonical name."""
-        return self.checkpoint.names
+        return self.checkpoint.tensor_names
 
     @functools.cached_property
-    def trunk(self) -> Names:
+    def trunk(self) -> TensorNames:
         """The text trunk, which is not part of the result."""
-        return self.names.select_text_trunk()
+        return self.tensor_names.select_text_trunk()
 
     @functools.cached_property
     def tower(self) -> dict[str, TensorSpec]:
         """The tensors of tower and projector by canonical name, sorted."""
         starts = _FAMILIES[self.kind].tower
         tower_names = sorted(name for name in self.trunk.left_out if name.startswith(starts))
-        return {name: self.names.specs[name] for name in tower_names}
+        return {name: self.tensor_names.specs[name] for name in tower_names}
 
     @functools.cached_property
     def tokenizer(self) -> Tokenizer:

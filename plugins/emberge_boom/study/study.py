@@ -22,10 +22,10 @@ Pair = tuple[str, str]
 
 
 @dataclass(frozen=True)
-class Interaction:
+class DatasetPair:
     """Two datasets, their loss trained jointly (LC) and the mean of their losses alone (LA)."""
 
-    pair: Pair
+    names: Pair
     joint: float
     apart: float
 
@@ -36,7 +36,7 @@ class Interaction:
 
     @property
     def distance(self) -> float:
-        """1 - LC / LA for pairs that help one another, LC / LA for others."""
+        """Distance for clustering: 1 - LC / LA if the datasets help one another, LC / LA otherwise."""
         ratio = self.joint / self.apart
         return 1 - ratio if self.joint < self.apart else ratio
 
@@ -61,32 +61,32 @@ class Study:
     joint: Mapping[Pair, float]
 
     def __post_init__(self) -> None:
-        for interaction in self.interactions:
-            if interaction.apart <= 0:
+        for pair in self.dataset_pairs:
+            if pair.apart <= 0:
                 raise DataError(
-                    f"the mean loss of {' and '.join(interaction.pair)} apart is {interaction.apart:.3g}; "
+                    f"the mean loss of {' and '.join(pair.names)} apart is {pair.apart:.3g}; "
                     "distances are relative to it and need losses above 0"
                 )
 
     @functools.cached_property
-    def interactions(self) -> tuple[Interaction, ...]:
+    def dataset_pairs(self) -> tuple[DatasetPair, ...]:
         """All pairs in alphabetical order."""
         return tuple(
-            Interaction((a, b), self.joint[a, b], (self.singles[a] + self.singles[b]) / 2)
+            DatasetPair((a, b), self.joint[a, b], (self.singles[a] + self.singles[b]) / 2)
             for a, b in combinations(self.names, 2)
         )
 
     @property
-    def conflicts(self) -> tuple[Interaction, ...]:
+    def conflicts(self) -> tuple[DatasetPair, ...]:
         """All pairs, the largest LC - LA first; equal pairs are in alphabetical order."""
-        return tuple(sorted(self.interactions, key=lambda i: (-i.delta, i.pair)))
+        return tuple(sorted(self.dataset_pairs, key=lambda i: (-i.delta, i.names)))
 
     @functools.cached_property
     def tree(self) -> NDArray[np.float64]:
         """The linkage matrix of scipy: [first, second, height, members] of each union of clusters."""
         from scipy.cluster import hierarchy
 
-        distances = [interaction.distance for interaction in self.interactions]
+        distances = [pair.distance for pair in self.dataset_pairs]
         unions: NDArray[np.float64] = hierarchy.linkage(distances, method="average")
         return unions
 
@@ -137,13 +137,13 @@ def write_study(folder: Path, study: Study) -> None:
         "singles": study.singles,
         "pairs": [
             {
-                "pair": interaction.pair,
-                "joint": interaction.joint,
-                "apart": interaction.apart,
-                "delta": interaction.delta,
-                "distance": interaction.distance,
+                "pair": pair.names,
+                "joint": pair.joint,
+                "apart": pair.apart,
+                "delta": pair.delta,
+                "distance": pair.distance,
             }
-            for interaction in study.conflicts
+            for pair in study.conflicts
         ],
         "tree": study.tree.tolist(),
     }
@@ -214,7 +214,7 @@ def _make_cut_rows(study: Study) -> list[list[str]]:
 
 
 def _make_heat_map(study: Study, names: list[str]) -> HeatMap:
-    deltas = {frozenset(i.pair): i.delta for i in study.interactions}
+    deltas = {frozenset(i.names): i.delta for i in study.dataset_pairs}
     values = [[deltas.get(frozenset({row, column})) for column in names] for row in names]
     return HeatMap(rows=names, columns=names, values=values)
 
@@ -222,13 +222,13 @@ def _make_heat_map(study: Study, names: list[str]) -> HeatMap:
 def _make_pair_table(study: Study) -> FigureTable:
     rows = [
         [
-            " + ".join(interaction.pair),
-            f"{interaction.joint:.4f}",
-            f"{interaction.apart:.4f}",
-            f"{interaction.delta:+.4f}".replace("-", "\N{MINUS SIGN}"),
-            f"{interaction.distance:.4f}",
+            " + ".join(pair.names),
+            f"{pair.joint:.4f}",
+            f"{pair.apart:.4f}",
+            f"{pair.delta:+.4f}".replace("-", "\N{MINUS SIGN}"),
+            f"{pair.distance:.4f}",
         ]
-        for interaction in study.conflicts
+        for pair in study.conflicts
     ]
     rows += [[f"{name} alone", "–", f"{study.singles[name]:.4f}", "–", "–"] for name in study.names]
     return FigureTable(

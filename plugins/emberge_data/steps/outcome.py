@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from emberge import Example
 from emberge.contracts import DataDetails, RowCounts
-from emberge.wording import format_table, shorten, to_markdown
+from emberge.wording import format_markdown_table, shorten, to_markdown
 
 if TYPE_CHECKING:
     from emberge.data import StoredDataset
@@ -145,7 +145,7 @@ def draw_changes(title: str, sets: Iterable[SetChanges]) -> str:
         for changes in sets
     ]
     head = ["set", "rows", "kept", "dropped", "changed", "why (rows)"]
-    return "\n".join([f"# {to_markdown(title)}", "", *format_table(head, rows, "lrrrrl")])
+    return "\n".join([f"# {to_markdown(title)}", "", *format_markdown_table(head, rows, "lrrrrl")])
 
 
 def drop_lonely(

@@ -35,7 +35,7 @@ class StockBackbone(Backbone):
     max_length: TextLength | None = None
     """Tokens of a text, or of a pair, at most; by default the folder's own limit."""
 
-    def describe(self, checkpoint: Path, *, predicts: bool = False) -> EncoderFacts:
+    def describe(self, checkpoint: Path, *, predicts_tokens: bool = False) -> EncoderFacts:
         try:
             trunk = find_trunk(checkpoint)
             config = read_trunk_config(trunk)
@@ -60,7 +60,9 @@ class StockBackbone(Backbone):
         """
         raise NotImplementedError
 
-    def load(self, checkpoint: Path, *, device: str, dtype: str, predicts: bool = False) -> Encoder:
+    def load(
+        self, checkpoint: Path, *, device: str, dtype: str, predicts_tokens: bool = False
+    ) -> Encoder:
         from emberge_encoder.kinds.stock_model import PairModel, StockModel
 
         facts = self.describe(checkpoint)

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from emberge import Problem
 from emberge.merging import MergeInput, MergePlan, TensorPlan, describe_base
 from emberge.model_folder import Checkpoint
-from emberge.tensor_names import POOLER, Names, find_head
+from emberge.tensor_names import POOLER, TensorNames, find_head
 
 from emberge_merge.adapters.low_rank import Combination, Truncation
 from emberge_merge.adapters.low_rank_products import LowRankProducts
@@ -28,7 +28,7 @@ def find_adapter_problems(
     checkpoint = Checkpoint(base.folder)
     if not checkpoint.has_weights:
         return
-    names = checkpoint.names
+    names = checkpoint.tensor_names
     products = LowRankProducts(plan, names, combination, truncation)
     if combination is not None:
         yield from _find_other_bases(plan, base, checkpoint)
@@ -43,7 +43,7 @@ def find_adapter_problems(
             return
 
 
-def _find_other_shapes(changes: Sequence[TensorPlan], base: Names) -> Iterator[Problem]:
+def _find_other_shapes(changes: Sequence[TensorPlan], base: TensorNames) -> Iterator[Problem]:
     for tensor in changes:
         own = base.specs.get(tensor.name)
         if own is None:
@@ -76,19 +76,19 @@ def _hash_base(base: Checkpoint) -> str:
     return str(origin["hash"])
 
 
-def _list_changes(plan: MergePlan, base: Names) -> Iterator[TensorPlan]:
+def _list_changes(plan: MergePlan, base: TensorNames) -> Iterator[TensorPlan]:
     """Yield the tensors that an adapter contains as changes."""
     for tensor in plan.tensors:
         if tensor.action == "merge" and not is_left_out(tensor.name, plan, base):
             yield tensor
 
 
-def is_left_out(name: str, plan: MergePlan, base: Names) -> bool:
+def is_left_out(name: str, plan: MergePlan, base: TensorNames) -> bool:
     """Return whether a tensor belongs to a head, which an adapter of the backbone has no place for.
 
     A pooler that the base has is part of its backbone.
     """
     assert plan.template is not None
-    if name not in base.heads | plan.template.names.heads:
+    if name not in base.heads | plan.template.tensor_names.heads:
         return False
     return find_head(name) != POOLER or name not in base.specs

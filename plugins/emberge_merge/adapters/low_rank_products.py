@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from emberge.merging import AdaptedSpec, LowRank, MergePlan, TensorPlan
 from emberge.tensor_files import DerivedTensor, TensorSpec
-from emberge.tensor_names import Names
+from emberge.tensor_names import TensorNames
 
 from emberge_merge.adapters.low_rank import (
     Combination,
@@ -34,7 +34,7 @@ class LowRankProducts:
     """
 
     plan: MergePlan
-    base: Names
+    base: TensorNames
     combination: Combination | None
     truncation: Truncation
 

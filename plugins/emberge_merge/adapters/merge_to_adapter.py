@@ -111,7 +111,7 @@ class _AdapterBuilder:
     findings: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        self.names = self.base.names
+        self.names = self.base.tensor_names
         self.products = LowRankProducts(self.plan, self.names, self.combination, self.truncation)
         self.merged = [
             t for t in self.plan.tensors if t.action == "merge"

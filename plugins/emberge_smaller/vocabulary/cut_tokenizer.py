@@ -244,12 +244,12 @@ def _change_numbers(value: Any, change: IdChange) -> Any:
     """Return an id, or a list of ids or words, with new ids; lists lose those without a new id."""
     if isinstance(value, list):
         changes = [(inner, _change_numbers(inner, change)) for inner in value]
-        return [new for old, new in changes if new is not None and _keeps_all_tokens(old, new)]
+        return [new for old, new in changes if new is not None and _is_word_whole(old, new)]
     if isinstance(value, int) and not isinstance(value, bool):
         return value if value < 0 else change(value)
     return value
 
 
-def _keeps_all_tokens(old: Any, new: Any) -> bool:
-    """Return whether a word, if the value is one, still has all of its tokens."""
-    return not isinstance(old, list) or len(new) == len(old)
+def _is_word_whole(old_ids: Any, new_ids: Any) -> bool:
+    """Return whether a word's list of ids has lost none; True for the id of a single token."""
+    return not isinstance(old_ids, list) or len(new_ids) == len(old_ids)

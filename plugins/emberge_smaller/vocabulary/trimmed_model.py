@@ -56,7 +56,7 @@ def list_named_tokens(checkpoint: Checkpoint, vocabulary: SubwordVocabulary) -> 
         texts = list_named_texts(read_object(path))
         named |= {vocabulary.ids[text] for text in texts if text in vocabulary.ids}
     pad = TrunkConfig(checkpoint.config).stated.get("pad_token_id")
-    has_positions = any(name.endswith(_POSITIONS) for name in checkpoint.names.specs)
+    has_positions = any(name.endswith(_POSITIONS) for name in checkpoint.tensor_names.specs)
     if has_positions and isinstance(pad, int):
         named |= set(range(min(pad + 1, vocabulary.size)))
     return named
@@ -73,7 +73,7 @@ def require_table(checkpoint: Checkpoint, vocabulary: SubwordVocabulary) -> Tens
     Raises:
         CheckpointError: if the model has no single input embedding, or one with fewer rows.
     """
-    table = checkpoint.names.find_embedding()
+    table = checkpoint.tensor_names.find_embedding()
     if table is None or len(table.shape) != 2:
         raise CheckpointError(
             f"{checkpoint.folder}: has no single embedding of tokens, whose rows could be cut; take a "
@@ -100,7 +100,7 @@ class TrimmedModel:
         """All tensors, those of the vocabulary with the kept tokens' rows alone."""
         from emberge.merging import move_rows
 
-        names = self.checkpoint.names
+        names = self.checkpoint.tensor_names
         moved = move_rows(names, self.cut.rows)
         return [spec.with_name(names.name_in_result(spec)) for spec in moved.specs.values()]
 

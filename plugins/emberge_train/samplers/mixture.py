@@ -22,7 +22,7 @@ from emberge import (
 )
 
 from emberge_train.samplers.batch_sequences import DatasetBatches
-from emberge_train.samplers.one_dataset import OneDataset
+from emberge_train.samplers.batches_of_one_dataset import OneDataset
 
 # Shares that people round to a few digits still make a whole.
 ROUNDING = 1e-6

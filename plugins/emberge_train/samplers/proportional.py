@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from emberge import Batches, PerDataset, Pool, Positive, make_seed
 
 from emberge_train.samplers.batch_sequences import DatasetBatches, Shuffled
-from emberge_train.samplers.one_dataset import OneDataset
+from emberge_train.samplers.batches_of_one_dataset import OneDataset
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -9,7 +9,7 @@ from emberge import Batches, DataError, DatasetInfo, Pool, Rows, draw_order, mak
 from emberge.contracts import take_rows
 
 from emberge_train.samplers.batch_sequences import InOrder, Shuffled
-from emberge_train.samplers.one_dataset import OneDataset
+from emberge_train.samplers.batches_of_one_dataset import OneDataset
 
 RETRIEVAL = ("retrieval", "reranking")
 # Share of the rows of a retrieval set in the second stage.

@@ -44,7 +44,7 @@ def _run(
             encoder,
             texts,
             lambda batch: (batch.embeddings.float() - target).square().sum(),
-            EncodePlan(10**6, kept, autocast=dtype, dropout=False),
+            EncodePlan(10**6, kept, autocast=dtype, draws_random=False),
             seed=0,
         )
     kernels = {event.key for event in record.key_averages()} & {PLAIN, FUSED}

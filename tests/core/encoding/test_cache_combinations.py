@@ -77,8 +77,12 @@ class RoutedModel:
 
 @dataclass(frozen=True, kw_only=True)
 class Routed(ExactEncoder):
-    def load(self, checkpoint: Path, *, device: str, dtype: str, predicts: bool = False) -> Encoder:
-        return RoutedModel(super().load(checkpoint, device=device, dtype=dtype, predicts=predicts))  # type: ignore
+    def load(
+        self, checkpoint: Path, *, device: str, dtype: str, predicts_tokens: bool = False
+    ) -> Encoder:
+        return RoutedModel(
+            super().load(checkpoint, device=device, dtype=dtype, predicts_tokens=predicts_tokens)
+        )  # type: ignore
 
 
 def _with_lora(encoder: Encoder) -> Encoder:
@@ -139,7 +143,7 @@ class Case:
             self.encoder,
             drawn.texts,
             partial(compute_batch_loss, drawn, objective=self.objective),
-            EncodePlan(budget, kept, dropout=False),
+            EncodePlan(budget, kept, draws_random=False),
             seed=0,
             layers=self.objective.list_layers(["find"]),
         )

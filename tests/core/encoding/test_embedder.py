@@ -94,7 +94,7 @@ def _contrast(encoded: BatchEmbeddings) -> torch.Tensor:
 def _gradients(
     encoder: Encoder, plan: EncodePlan, layers: tuple[float, ...] = ()
 ) -> tuple[float, dict[str, torch.Tensor]]:
-    encoder.module.train(plan.dropout)
+    encoder.module.train(plan.draws_random)
     encoder.module.zero_grad()
     passed = encode_and_backward(encoder, _tokens(encoder), _contrast, plan, seed=5, layers=layers)
     named = encoder.module.named_parameters()
@@ -107,8 +107,8 @@ def test_cached_gradients_are_the_plain_ones_to_the_bit(
     shaky: Path, kept: int, dropout: bool
 ) -> None:
     encoder = _load(shaky)
-    plain = _gradients(encoder, EncodePlan(40, None, dropout=dropout), (0.5,))
-    cached = _gradients(encoder, EncodePlan(40, kept, dropout=dropout), (0.5,))
+    plain = _gradients(encoder, EncodePlan(40, None, draws_random=dropout), (0.5,))
+    cached = _gradients(encoder, EncodePlan(40, kept, draws_random=dropout), (0.5,))
     assert cached[0] == plain[0]
     assert cached[1].keys() == plain[1].keys()
     assert all(torch.equal(cached[1][name], plain[1][name]) for name in plain[1])

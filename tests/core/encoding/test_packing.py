@@ -19,7 +19,9 @@ def encoder(tmp_path_factory: pytest.TempPathFactory) -> Any:
     """A model with dropout."""
     folder = tmp_path_factory.mktemp("packing")
     tiny.transformer(folder, "AutoModelForMaskedLM", "xlm-roberta")
-    return TextEncoder(pooling="mean").load(folder, device="cpu", dtype="float32", predicts=True)
+    return TextEncoder(pooling="mean").load(
+        folder, device="cpu", dtype="float32", predicts_tokens=True
+    )
 
 
 @pytest.mark.parametrize("training", [True, False])

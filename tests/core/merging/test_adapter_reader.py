@@ -224,7 +224,7 @@ def test_adapters_of_other_classes_and_wrappers_find_the_bases_tensors(
     kind: str, base: Path, tmp_path: Path
 ) -> None:
     adapter = wrapped(kind, base, tmp_path / "adapter")
-    names = open_model(base, adapter).names
+    names = open_model(base, adapter).tensor_names
     assert names is not None
     made = {name for name, spec in names.specs.items() if isinstance(spec, AdaptedSpec)}
     layers = [f"encoder.layer.{n}.attention.self" for n in (0, 1)]
@@ -422,7 +422,7 @@ def test_a_folder_of_metadata_alone_is_checked_as_far_as_it_goes(
 def test_the_hash_of_a_base_ignores_modules_after_its_trunk(tmp_path: Path) -> None:
     def hash_of(folder: Path) -> str:
         checkpoint = Checkpoint(folder)
-        return hash_origin(checkpoint.names, checkpoint)
+        return hash_origin(checkpoint.tensor_names, checkpoint)
 
     one, other = (tiny.projected(tmp_path / str(seed), seed=seed) for seed in (0, 1))
     assert hash_of(one) != hash_of(other)

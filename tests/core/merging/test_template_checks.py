@@ -37,10 +37,13 @@ def test_a_config_with_other_sizes_than_the_tensors_is_a_problem(
     config: dict[str, Any], fault: str | None, tmp_path: Path
 ) -> None:
     checkpoint = folder_of(tmp_path, {**CONFIG, **config}, SHAPES)
-    found = list(describe_size_problems(checkpoint, checkpoint.names))
+    found = list(describe_size_problems(checkpoint, checkpoint.tensor_names))
     assert [str(fault) in one for one in found] == [True] * (fault is not None), found
     if fault and fault.startswith("vocab_size"):
-        assert list(describe_size_problems(checkpoint, checkpoint.names, vocabulary=False)) == []
+        assert (
+            list(describe_size_problems(checkpoint, checkpoint.tensor_names, vocabulary=False))
+            == []
+        )
 
 
 def folder_of(root: Path, config: Mapping[str, Any], shapes: Mapping[str, Any]) -> Checkpoint:

@@ -15,7 +15,7 @@ from emberge_encoder import TextEncoder
 class MisdescribedEncoder(TextEncoder):
     facts: EncoderFacts
 
-    def describe(self, checkpoint: Path, *, predicts: bool = False) -> EncoderFacts:
+    def describe(self, checkpoint: Path, *, predicts_tokens: bool = False) -> EncoderFacts:
         return self.facts
 
 

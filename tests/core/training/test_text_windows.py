@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 from emberge import DataError, Example, PerDataset
-from emberge.training import BatchOptions
+from emberge.training import TextOptions
 from emberge.training.text_windows import WindowTable, build_windows
 from emberge_encoder import TextEncoder
 
@@ -18,11 +18,13 @@ LONG = " ".join(tiny.WORDS[:50] + tiny.WORDS[:50])
 @pytest.fixture(scope="module")
 def encoder(tmp_path_factory: pytest.TempPathFactory) -> Any:
     folder = tiny.transformer(tmp_path_factory.mktemp("bert") / "m", "AutoModelForMaskedLM")
-    return TextEncoder(pooling="mean").load(folder, device="cpu", dtype="float32", predicts=True)
+    return TextEncoder(pooling="mean").load(
+        folder, device="cpu", dtype="float32", predicts_tokens=True
+    )
 
 
 def _cut(encoder: Any, root: Path, data: InMemory, **options: Any) -> WindowTable:
-    given = BatchOptions(**options)
+    given = TextOptions(**options)
     return build_windows(data, encoder, given, root, lambda *_: None)
 
 

@@ -80,7 +80,7 @@ def test_the_tokenizer_carries_an_existing_mask_token(
     # Losses over tokens take it from there.
     backbone = TextEncoder()
     assert not list(find_prediction_problems([MLM()], backbone, folder))
-    loaded: Any = backbone.load(folder, device="cpu", dtype="float32", predicts=True)
+    loaded: Any = backbone.load(folder, device="cpu", dtype="float32", predicts_tokens=True)
     assert loaded.mask_id == MASK
     # A word of the vocabulary can be one too.
     folder, details = encoder(causal, tmp_path / "word", mask_token="vector")

@@ -290,7 +290,7 @@ def test_the_study_is_made_of_the_mean_losses_of_its_trainings(
         for step in ("alone=like", "alone=name", "pair=like,name")
     )
     assert study.singles["like"] == like
-    (one,) = (one for one in study.interactions if one.pair == ("like", "name"))
+    (one,) = (one for one in study.dataset_pairs if one.names == ("like", "name"))
     assert (one.joint, one.apart) == (both, (like + name) / 2)
 
 

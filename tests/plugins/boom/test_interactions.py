@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from emberge import DataError
-from emberge_boom.study.study import STUDY_FILE, Interaction, read_study, write_study
+from emberge_boom.study.study import STUDY_FILE, DatasetPair, read_study, write_study
 from emberge_boom.study.study_run import choose_sample_size
 
 from tests.plugins.boom.studied import NAMES, worked
@@ -17,12 +17,12 @@ from tests.plugins.boom.studied import NAMES, worked
 
 def test_worked_distances_as_the_paper_prints_them() -> None:
     study = worked()
-    found = [one.distance for one in study.interactions]
+    found = [one.distance for one in study.dataset_pairs]
     assert found == pytest.approx([0.04, 0.12, 0.05, 0.10, 0.05, 1.05])
-    assert [one.apart for one in study.interactions] == pytest.approx(
+    assert [one.apart for one in study.dataset_pairs] == pytest.approx(
         [1.1, 1.5, 0.9, 1.6, 1.0, 1.4]
     )
-    assert study.interactions[0].delta == pytest.approx(-0.044)
+    assert study.dataset_pairs[0].delta == pytest.approx(-0.044)
 
 
 @pytest.mark.parametrize(
@@ -45,7 +45,7 @@ def test_clusters_are_those_of_average_linkage_by_hand(
 
 def test_the_printed_distance_jumps_where_helping_turns_into_harm() -> None:
     helped, equal, harmed = (
-        Interaction(("a", "b"), joint, 1.0).distance for joint in (0.999, 1.0, 1.001)
+        DatasetPair(("a", "b"), joint, 1.0).distance for joint in (0.999, 1.0, 1.001)
     )
     assert helped == pytest.approx(0.001)
     assert (equal, harmed) == (1.0, pytest.approx(1.001))

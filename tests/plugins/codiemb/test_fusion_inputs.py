@@ -31,7 +31,7 @@ def family(tmp_path_factory: pytest.TempPathFactory) -> Path:
     base = tiny.checkpoint(root / "base", "bert", num_hidden_layers=2)
     for i, name in enumerate("ab", 1):
         tiny.checkpoint(root / name, "bert", seed=i, like=base, num_hidden_layers=2)
-    names = Checkpoint(base).names
+    names = Checkpoint(base).tensor_names
     assert {find_layer(name) for name in names.specs} == set(LAYERS)
     return root
 

@@ -34,7 +34,7 @@ def _gradients(encoder: Encoder, *, kept: int | None = None, dropout: bool = Fal
         return encoded.embeddings[:, 0].sum() + encoded.layers[0.5][:, 1].sum()
 
     encoder.module.train(dropout)
-    plan = EncodePlan(16, kept, dropout=dropout)
+    plan = EncodePlan(16, kept, draws_random=dropout)
     encode_and_backward(encoder, texts, objective, plan, seed=1, layers=(0.5,))
     return {n: p.grad for n, p in encoder.module.named_parameters() if p.grad is not None}
 

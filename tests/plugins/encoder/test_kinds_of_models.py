@@ -26,7 +26,7 @@ from tests.support import tiny
 QUERIES = ["a list", "open the long file now", "rows of text"]
 POSITIVES = ["sorted items of a list, and more", "a path. of file", "text in rows"]
 NEGATIVES = ["the weather", "another list of words and of numbers", "a file"]
-PLAN = EncodePlan(20, kept_tokens=0, dropout=False)  # several chunks, each run twice
+PLAN = EncodePlan(20, kept_tokens=0, draws_random=False)  # several chunks, each run twice
 
 
 @pytest.fixture(scope="module")

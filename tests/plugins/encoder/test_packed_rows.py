@@ -29,7 +29,7 @@ def _load(root: Path, kind: str, attention: Any = "as is") -> Any:
     else:
         folder = decoder(root / kind, kind, head=True)
     backbone = TextEncoder(pooling="last", attention=attention)
-    encoder: Any = backbone.load(folder, device="cpu", dtype="float32", predicts=True)
+    encoder: Any = backbone.load(folder, device="cpu", dtype="float32", predicts_tokens=True)
     encoder.module.eval()
     return encoder
 

@@ -49,7 +49,7 @@ def test_a_tokenizer_of_the_data_adds_nothing_to_a_text(tmp_path: Path) -> None:
     ids = tokenizer(text)["input_ids"]
     assert tokenizer.decode(ids) == text
     assert not set(ids) & set(tokenizer.all_special_ids)
-    encoder = TextEncoder().load(folder, device="cpu", dtype="float32", predicts=True)
+    encoder = TextEncoder().load(folder, device="cpu", dtype="float32", predicts_tokens=True)
     assert encoder.dimension == CONFIG["hidden_size"]
 
 

@@ -40,7 +40,7 @@ def problems_of(backbone: Backbone, folder: Path, **needs: bool) -> list[str]:
 def _load(folder: Path, **options: Any) -> Any:
     backbone = TextEncoder(pooling="mean", **options)
     assert not backbone.describe(folder).problems
-    return backbone.load(folder, device="cpu", dtype="float32", predicts=True)
+    return backbone.load(folder, device="cpu", dtype="float32", predicts_tokens=True)
 
 
 def _bidirectional(architecture: str) -> dict[str, Any]:
@@ -126,7 +126,7 @@ def test_a_new_head_is_drawn_alike_and_announced(bert: Path, tmp_path: Path) -> 
     backbone = TextEncoder(fresh_head=True)
     assert problems_of(backbone, bert) == []
     first, second = (
-        backbone.load(bert, device="cpu", dtype="float32", predicts=True) for _ in range(2)
+        backbone.load(bert, device="cpu", dtype="float32", predicts_tokens=True) for _ in range(2)
     )
     for one, other in zip(first.module.parameters(), second.module.parameters(), strict=True):
         assert torch.equal(one, other)
@@ -142,7 +142,7 @@ def test_tied_embeddings_are_a_head_by_themselves(tmp_path: Path) -> None:
     folder = tiny.checkpoint(tmp_path / "m", "qwen3", tie_word_embeddings=True)
     backbone = TextEncoder(attention="bidirectional")
     assert problems_of(backbone, folder) == []
-    encoder: Any = backbone.load(folder, device="cpu", dtype="float32", predicts=True)
+    encoder: Any = backbone.load(folder, device="cpu", dtype="float32", predicts_tokens=True)
     words = encoder.module.trunk.embed_tokens.weight
     states = torch.randn(3, 32)
     assert torch.equal(encoder.logits(states), states @ words.T)
@@ -155,7 +155,7 @@ def test_a_missing_head_is_named_with_what_to_do(
     folder = tiny.checkpoint(tmp_path / "m", architecture, tie_word_embeddings=tied)
     backbone = TextEncoder()
     with pytest.raises(CheckpointError, match=rf"{folder}.*fresh_head: true"):
-        backbone.load(folder, device="cpu", dtype="float32", predicts=True)
+        backbone.load(folder, device="cpu", dtype="float32", predicts_tokens=True)
 
 
 def test_special_tokens_are_spared(tmp_path: Path) -> None:
@@ -186,7 +186,7 @@ def test_a_tokenizer_without_a_mask_is_a_problem(tmp_path: Path) -> None:
 def test_a_loss_that_hides_nothing_needs_no_mask(tmp_path: Path) -> None:
     folder = _without_mask(tiny.transformer(tmp_path / "m", "AutoModelForCausalLM", "qwen3"))
     assert problems_of(TextEncoder(), folder, causal=True) == []
-    encoder: Any = TextEncoder().load(folder, device="cpu", dtype="float32", predicts=True)
+    encoder: Any = TextEncoder().load(folder, device="cpu", dtype="float32", predicts_tokens=True)
     assert encoder.mask_id is None
     assert encoder.special(np.asarray([0, 40])).tolist() == [True, False]
 
@@ -219,7 +219,7 @@ def test_what_cannot_predict_is_refused(tmp_path: Path) -> None:
     folded = TextEncoder(pooling="mean", lora=Lora(fold=True))
     assert "leave it out" in problems_of(folded, folder)[0]
     with pytest.raises(CheckpointError, match="leave it out"):
-        folded.load(folder, device="cpu", dtype="float32", predicts=True)
+        folded.load(folder, device="cpu", dtype="float32", predicts_tokens=True)
     tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
     tokenizer.add_special_tokens({"mask_token": "<hide>"})
     tokenizer.save_pretrained(folder)

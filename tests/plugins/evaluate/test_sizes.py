@@ -24,7 +24,7 @@ from emberge import (
 )
 from emberge.encoding import TextEmbedder
 from emberge_evaluate import read_scores
-from emberge_evaluate.columns import find_column_problems, read_variables
+from emberge_evaluate.columns import find_incomplete_column_problems, read_variables
 from emberge_evaluate.evaluate_step import Evaluate, EvaluatedModel
 from emberge_evaluate.requirements import Requirement
 from emberge_mteb import EvalEntry, Mteb
@@ -179,7 +179,7 @@ def test_a_requirement_names_a_task_without_its_size_and_is_judged_at_each(tmp_p
 
 def test_tasks_without_the_sizes_of_others_are_refused() -> None:
     mixed = [TASKS[0].at_size(8), TASKS[0].at_size(4), TASKS[1], TASKS[1].at_size(8)]
-    (fault,) = find_column_problems(mixed)
+    (fault,) = find_incomplete_column_problems(mixed)
     assert "pairs" in fault
     assert "code" not in fault
-    assert list(find_column_problems(TASKS)) == []
+    assert list(find_incomplete_column_problems(TASKS)) == []

@@ -138,7 +138,7 @@ def test_broken_information_is_refused() -> None:
 def measure(folder: Path, seed: int = 0, **leave_out: Any) -> Statistics:
     """Random information of every tensor of a model, as a file would have it."""
     generator = torch.Generator().manual_seed(seed)
-    specs = Checkpoint(folder).names.specs
+    specs = Checkpoint(folder).tensor_names.specs
     values = {
         name: {"m": torch.rand(spec.shape, generator=generator)}
         for name, spec in specs.items()

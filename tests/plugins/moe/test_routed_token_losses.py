@@ -117,7 +117,7 @@ def _passed(
 ) -> tuple[PassResult, dict[str, torch.Tensor]]:
     """A batch's pass, and its gradients."""
     backbone = _backbone(recompute=recompute, **options)
-    encoder: Any = backbone.load(folder, device="cpu", dtype="float32", predicts=True)
+    encoder: Any = backbone.load(folder, device="cpu", dtype="float32", predicts_tokens=True)
     encoder.module.eval()
     written = [row.anchor for row in texts(12).rows]
     tokens = encoder.tokenise(written, prompt="", max_length=None)
@@ -148,7 +148,7 @@ def test_the_balance_term_is_added_once_and_without_padding(tmp_path: Path) -> N
     without, doubled = (
         float(_passed(folder, 64, 0, balance=factor)[0].loss) for factor in (0.0, 2.0)
     )
-    encoder: Any = _backbone().load(folder, device="cpu", dtype="float32", predicts=True)
+    encoder: Any = _backbone().load(folder, device="cpu", dtype="float32", predicts_tokens=True)
     assert isinstance(encoder, TokenPredictor)
     assert encoder.has_auxiliary
     encoder.module.eval()
@@ -258,7 +258,7 @@ def test_a_head_survives_upcycling_training_and_loading(kind: str, tmp_path: Pat
     assert not any(report.values())
     assert config["architectures"] == [type(model).__name__]
     encoder: Any = Routed(inner=TextEncoder()).load(
-        made["trained"], device="cpu", dtype="float32", predicts=True
+        made["trained"], device="cpu", dtype="float32", predicts_tokens=True
     )
     encoder.module.eval()
     ids = torch.arange(5, 25)[None]
@@ -272,7 +272,7 @@ def test_a_model_without_a_head_is_refused_with_what_to_do(tmp_path: Path) -> No
     folder = routed(tmp_path / "model")
     backbone = Routed(inner=TextEncoder())
     with pytest.raises(CheckpointError, match=rf"{folder}.*fresh_head: true"):
-        backbone.load(folder, device="cpu", dtype="float32", predicts=True)
+        backbone.load(folder, device="cpu", dtype="float32", predicts_tokens=True)
     fresh = Routed(inner=TextEncoder(fresh_head=True))
     assert not list(find_prediction_problems([MASKED], fresh, folder))
     assert not list(find_prediction_problems([MASKED], backbone, _write(tmp_path / "whole")))

@@ -70,7 +70,7 @@ def _gradients(
     encoder: Any, budget: int, kept: int | None, *, dropout: bool = False
 ) -> tuple[float, Gradients]:
     encoder.module.zero_grad()
-    plan = EncodePlan(budget, kept, dropout=dropout)
+    plan = EncodePlan(budget, kept, draws_random=dropout)
     passed = encode_and_backward(encoder, _tokens(encoder), _objective, plan, seed=5)
     named = encoder.module.named_parameters()
     return float(passed.loss), {n: p.grad.clone() for n, p in named if p.grad is not None}

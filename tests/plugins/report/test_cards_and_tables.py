@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from emberge import Artifact
 from emberge.contracts import DataOrigin, MergeDetails
-from emberge.wording import Markdown, format_table, make_printable_lines, to_markdown
+from emberge.wording import Markdown, format_markdown_table, make_printable_lines, to_markdown
 from emberge_report import write_code_block, write_code_span
 from emberge_report.card import CardFacts, draw_card
 from emberge_report.lineage import Parent, Trained
@@ -105,7 +105,9 @@ def test_prose_is_one_paragraph_that_reads_as_the_text(text: str) -> None:
 
 @every(TEXT)
 def test_a_cell_stays_one_cell_that_reads_as_the_text(text: str) -> None:
-    lines = format_table(["a", "b"], [[text, "next"], [write_code_span(text), Markdown("**us**")]])
+    lines = format_markdown_table(
+        ["a", "b"], [[text, "next"], [write_code_span(text), Markdown("**us**")]]
+    )
     assert len(lines) == 4
     (_, first, second) = cells("\n".join(lines))
     assert first == [flat(text), "next"]

@@ -10,7 +10,11 @@ import pytest
 from emberge import Batch, DataError, DatasetInfo, PerDataset, Pool, Sampler
 from emberge.contracts import Tail
 from emberge.testing import check_sampler
-from emberge_train.samplers.one_dataset import BatchShuffle, DatasetSequential, TaskSequential
+from emberge_train.samplers.batches_of_one_dataset import (
+    BatchShuffle,
+    DatasetSequential,
+    TaskSequential,
+)
 from emberge_train.samplers.proportional import Proportional
 from emberge_train.samplers.two_stage import TwoStage
 from hypothesis import strategies as st

@@ -14,9 +14,9 @@ from emberge_weights.candidates import (
     draw_candidates,
     find_cautious,
 )
+from emberge_weights.judged_sets import Statistic
 from emberge_weights.real_merges import RealMerges, pick_merges
 from emberge_weights.unit_scores import UnitScores
-from emberge_weights.weight_sets import Statistic
 from numpy.typing import NDArray
 
 STATISTICS: tuple[Statistic, ...] = ("mean", "spearman")

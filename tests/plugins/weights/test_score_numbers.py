@@ -22,6 +22,7 @@ from emberge_weights.candidates import (
     measure_held_out,
     search,
 )
+from emberge_weights.judged_sets import JudgedSet
 from emberge_weights.members import SideVectors
 from emberge_weights.real_merges import RealMerges, pick_merges
 from emberge_weights.set_scores import (
@@ -31,7 +32,6 @@ from emberge_weights.set_scores import (
     yield_products,
 )
 from emberge_weights.unit_scores import UnitScores, compute_standard_error, mean_score
-from emberge_weights.weight_sets import WeightSet
 from numpy.typing import NDArray
 
 Floats = NDArray[np.float32]
@@ -73,10 +73,10 @@ def test_products_give_the_cosines_of_mixtures(monkeypatch: pytest.MonkeyPatch) 
     assert sizes == [3, 3, 1]
 
 
-def ranked(relevant: Sequence[Mapping[int, int]], documents: int) -> WeightSet:
+def ranked(relevant: Sequence[Mapping[int, int]], documents: int) -> JudgedSet:
     queries = [f"q{n}" for n in range(len(relevant))]
     texts = [f"d{n}" for n in range(documents)]
-    return WeightSet("set", "mean", queries, texts, relevant)
+    return JudgedSet("set", "mean", queries, texts, relevant)
 
 
 def ndcg(cosines: NDArray[np.float64], judged: Mapping[int, int]) -> float:
@@ -121,7 +121,7 @@ def test_only_pooled_and_judged_documents_are_ranked(monkeypatch: pytest.MonkeyP
 def test_pairs_are_scored_by_their_cosines() -> None:
     texts = [f"t{n}" for n in range(6)]
     gold = [0.1, 0.5, 0.2, 0.9, 0.4, 0.3]
-    one = WeightSet("likeness", "spearman", texts, texts[::-1], gold=gold)
+    one = JudgedSet("likeness", "spearman", texts, texts[::-1], gold=gold)
     sides = members(6, 6)
     found = score_set(one, sides, WEIGHTS, np.eye(3))
     expected = [np.diag(cosines_of(sides, weights)) for weights in WEIGHTS]

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from emberge_weights.judged_sets import JudgedSet
 from emberge_weights.members import SideVectors
 from emberge_weights.set_scores import find_first_documents, score_set
-from emberge_weights.weight_sets import WeightSet
 
 
 def test_nearest_documents_are_found_across_blocks_of_a_search(
@@ -16,7 +16,7 @@ def test_nearest_documents_are_found_across_blocks_of_a_search(
     monkeypatch.setattr("emberge_weights.set_scores.DEPTH", 5)
     rng = np.random.default_rng(0)
     texts = [f"text {number}" for number in range(20)]
-    wanted = WeightSet("set", "mean", texts[:3], texts)
+    wanted = JudgedSet("set", "mean", texts[:3], texts)
     vectors = rng.standard_normal((20, 4)).astype(np.float32)
     queries = rng.standard_normal((3, 4)).astype(np.float32)
     found = find_first_documents(wanted, [SideVectors(queries, vectors)], np.ones(1))
@@ -28,7 +28,7 @@ def test_nearest_documents_are_found_across_blocks_of_a_search(
 def test_equal_cosines_are_ranked_as_in_the_mean_over_their_orders() -> None:
     texts = [f"text {number}" for number in range(24)]
     relevant = [{0: 1}, {0: 1, 3: 2}]
-    one = WeightSet("set", "mean", texts[:2], texts, relevant)
+    one = JudgedSet("set", "mean", texts[:2], texts, relevant)
     vectors = np.ones((24, 4), np.float32)
     vectors[12:, 0] = -1  # the others come last
     sides = SideVectors(np.ones((2, 4), np.float32), vectors)

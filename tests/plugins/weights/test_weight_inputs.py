@@ -12,14 +12,14 @@ import yaml
 from emberge import DataError, DataRef, PerTensor, hash_evenly
 from emberge.data import sample_rows
 from emberge_data import JsonLines, RetrievalData
-from emberge_weights.members import build_member_inputs, find_prompt
-from emberge_weights.weight_sets import (
+from emberge_weights.judged_sets import (
+    JudgedSet,
     SetEntry,
-    WeightSet,
     _limit_queries,
     read_sets,
     require_sets,
 )
+from emberge_weights.members import build_member_inputs, find_prompt
 
 from tests.support.bench import model_at, write_rows
 
@@ -50,19 +50,19 @@ def write_catalogue(folder: Path) -> Path:
     return path
 
 
-def read(folder: Path, **options: Any) -> list[WeightSet]:
+def read(folder: Path, **options: Any) -> list[JudgedSet]:
     entry = SetEntry(path=DataRef(str(write_catalogue(folder))), **options)
     return list(read_sets([entry], lambda ref: Path(ref.text), (JsonLines(),)))
 
 
-ASKED = WeightSet(
+ASKED = JudgedSet(
     name="asked-dev",
     statistic="mean",
     queries=[f"query {i}" for i in range(3)],
     documents=[f"text {i}" for i in range(9)],
     relevant=[{1: 2, 3: 1}, {0: 1}, {8: 0, 2: 1}],
 )
-NEAR = WeightSet(
+NEAR = JudgedSet(
     name="near-dev",
     statistic="spearman",
     queries=["x0", "x1", "x2"],
@@ -96,9 +96,9 @@ def test_a_corpus_keeps_what_belongs_to_queries_and_as_many_others_in_its_order(
 
 def test_a_set_of_fewer_than_fifty_queries_is_refused() -> None:
     texts = [f"t{n}" for n in range(50)]
-    require_sets([WeightSet("enough", "mean", texts, texts)])
+    require_sets([JudgedSet("enough", "mean", texts, texts)])
     with pytest.raises(DataError, match=r"'few' has 49 queries; .*take a set with 50 or more"):
-        require_sets([WeightSet("few", "mean", texts[:49], texts)])
+        require_sets([JudgedSet("few", "mean", texts[:49], texts)])
 
 
 # ── prompts ─────────────────────────────────────────────────────────────────────────────────────
@@ -113,7 +113,7 @@ def test_a_set_of_fewer_than_fifty_queries_is_refused() -> None:
     ],
 )
 def test_prompts_are_the_models_own(
-    own: Mapping[str, str], one: WeightSet, prompts: tuple[str, str]
+    own: Mapping[str, str], one: JudgedSet, prompts: tuple[str, str]
 ) -> None:
     assert (find_prompt(own, one, "query"), find_prompt(own, one, "document")) == prompts
 

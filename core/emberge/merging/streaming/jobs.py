@@ -50,14 +50,14 @@ Shape = tuple[int, ...]
 class MeasuringPass:
     """One reading of a tensor before it is produced.
 
-    The function `join` sums the measures of all jobs with an equal `key`. If the measures `are_exact`, they
-    do not depend on how the tensor is split. If the pass `is_sparse`, it reads so little on a CPU that the
+    The function `join` sums the measures of all jobs with an equal `key`. If the pass `is_exact`, its
+    measures do not depend on how the tensor is split. If it `is_sparse`, it reads so little on a CPU that the
     tensor need not be split at all.
     """
 
     key: str
     join: Callable[[Sequence[Measures]], Measures]
-    are_exact: bool = False
+    is_exact: bool = False
     is_sparse: bool = False
 
 
@@ -65,8 +65,8 @@ class TensorJob(Protocol):
     """One tensor of the output. The scheduler chooses the rows, their order, the thread and the device.
 
     All jobs of one `unit` have the same number of passes, and all of them are measured before any is
-    produced. `stats` has one entry per finished pass. A job that measures nothing needs only `spec` and
-    `produce`.
+    produced. `all_measures` has one entry per finished pass. A job that measures nothing needs only
+    `spec` and `produce`.
     """
 
     spec: TensorSpec
@@ -112,19 +112,23 @@ class TensorJob(Protocol):
         """Remarks collected while the job runs, as JSON for the journal."""
         return {}
 
-    def needs_rows(self, rows: range, stats: Sequence[Measures]) -> bool:
+    def needs_rows(self, rows: range, all_measures: Sequence[Measures]) -> bool:
         """Return whether the next pass has to read these rows."""
         return True
 
-    def measure(self, rows: range, index: int, stats: Sequence[Measures], device: str) -> Measures:
+    def measure(
+        self, rows: range, index: int, all_measures: Sequence[Measures], device: str
+    ) -> Measures:
         """Return the measures of a granule; `index` is its number among the tensor's granules."""
         return {}
 
-    def conclude(self, stats: Sequence[Measures]) -> Measures:
-        """Return the measures that replace stats[-1] in later calls."""
-        return stats[-1]
+    def conclude(self, all_measures: Sequence[Measures]) -> Measures:
+        """Return the measures that replace all_measures[-1] in later calls."""
+        return all_measures[-1]
 
-    def produce(self, rows: range, stats: Sequence[Measures], device: str) -> Tensor | np.ndarray:
+    def produce(
+        self, rows: range, all_measures: Sequence[Measures], device: str
+    ) -> Tensor | np.ndarray:
         """Return the rows as they will be stored: contiguous, on the CPU, valid until the next call.
 
         A tensor of `uint8`, or an array, counts as raw bytes, which are not checked for NaN.
@@ -219,31 +223,39 @@ class MergeJob(TensorJob):
         entries = self.statistics.count_row_bytes(rows) if self.statistics is not None else 0
         return width * numbers * np.dtype(self.block.rows.dtype).itemsize + entries
 
-    def needs_rows(self, rows: range, stats: Sequence[Measures]) -> bool:
-        position, by_link = self._link_position(len(stats)), self._split_by_link(stats)
+    def needs_rows(self, rows: range, all_measures: Sequence[Measures]) -> bool:
+        position, by_link = (
+            self._link_position(len(all_measures)),
+            self._split_by_link(all_measures),
+        )
         finished = by_link[position]
         one_pass = self.chain.links[position].passes[len(finished)]
         return rows.start == 0 if one_pass.reads == "nothing" else one_pass.is_needed(finished)
 
-    def measure(self, rows: range, index: int, stats: Sequence[Measures], device: str) -> Measures:
-        position, by_link = self._link_position(len(stats)), self._split_by_link(stats)
+    def measure(
+        self, rows: range, index: int, all_measures: Sequence[Measures], device: str
+    ) -> Measures:
+        position, by_link = (
+            self._link_position(len(all_measures)),
+            self._split_by_link(all_measures),
+        )
         block = self.block
         number = len(by_link[position])
         one_pass = self.chain.links[position].passes[number]
         if one_pass.reads != "nothing":
             base = self.base if self.chain.reads_base(position, number) else None
             # A sample is not checked: the pass that reads all rows checks them.
-            guard = not (one_pass.is_sample or self._are_checked(stats, base is not None))
+            guard = not (one_pass.is_sample or self._are_checked(all_measures, base is not None))
             block = self._read_block(rows, index, device, base, guard=guard)
         with self._name_in_errors():
             measures = self.chain.measure(by_link, block, position)
             block.rows.check_rest()
             return measures
 
-    def conclude(self, stats: Sequence[Measures]) -> Measures:
-        position = self._link_position(len(stats) - 1)
+    def conclude(self, all_measures: Sequence[Measures]) -> Measures:
+        position = self._link_position(len(all_measures) - 1)
         with self._name_in_errors():
-            concluded = self.chain.conclude(self._split_by_link(stats), self.block, position)
+            concluded = self.chain.conclude(self._split_by_link(all_measures), self.block, position)
         if concluded.get("warning"):
             self.remarks.setdefault("warnings", []).append(concluded["warning"])
         if concluded.get("findings"):
@@ -251,12 +263,14 @@ class MergeJob(TensorJob):
             self.remarks.setdefault("findings", {}).update(findings)
         return concluded
 
-    def produce(self, rows: range, stats: Sequence[Measures], device: str) -> Tensor | np.ndarray:
+    def produce(
+        self, rows: range, all_measures: Sequence[Measures], device: str
+    ) -> Tensor | np.ndarray:
         base = self.base if self.chain.merges_with_base else None
-        guard = not self._are_checked(stats, base is not None)
+        guard = not self._are_checked(all_measures, base is not None)
         block = self._read_block(rows, 0, device, base, guard=guard)
         with self._name_in_errors():
-            merged = self.chain.merge(self._split_by_link(stats), block, self.spec.dtype)
+            merged = self.chain.merge(self._split_by_link(all_measures), block, self.spec.dtype)
             block.rows.check_rest()
         encoded = encode(merged, self.spec.dtype)
         if isinstance(encoded, np.ndarray):
@@ -291,7 +305,7 @@ class MergeJob(TensorJob):
             prefix = "" if str(error).startswith(self.block.name) else f"{self.spec.name}: "
             raise CheckpointError(f"{prefix}{error}") from error
 
-    def _are_checked(self, stats: Sequence[Measures], based: bool) -> bool:
+    def _are_checked(self, all_measures: Sequence[Measures], based: bool) -> bool:
         """Return whether a finished pass has read all rows, and so checked them for NaN.
 
         With `based`, the base's rows are needed too.
@@ -301,7 +315,7 @@ class MergeJob(TensorJob):
             and not one_pass.is_sample
             and one_pass.is_needed(finished[:number])
             and (self.chain.reads_base(position, number) or not based)
-            for position, finished in enumerate(self._split_by_link(stats))
+            for position, finished in enumerate(self._split_by_link(all_measures))
             for number, one_pass in enumerate(self.chain.links[position].passes[: len(finished)])
         )
 
@@ -312,10 +326,10 @@ class MergeJob(TensorJob):
             number -= len(link.passes)
         raise IndexError(number)
 
-    def _split_by_link(self, stats: Sequence[Measures]) -> list[Sequence[Measures]]:
+    def _split_by_link(self, all_measures: Sequence[Measures]) -> list[Sequence[Measures]]:
         split, start = [], 0
         for link in self.chain.links:
-            split.append(stats[start : start + len(link.passes)])
+            split.append(all_measures[start : start + len(link.passes)])
             start += len(link.passes)
         return split
 
@@ -448,7 +462,9 @@ class CopyJob(TensorJob):
     def needs_torch(self) -> bool:
         return self._is_computed
 
-    def produce(self, rows: range, stats: Sequence[Measures], device: str) -> Tensor | np.ndarray:
+    def produce(
+        self, rows: range, all_measures: Sequence[Measures], device: str
+    ) -> Tensor | np.ndarray:
         width = self.grid[1] * self.spec.itemsize
         piece = self._read_piece("copy", self.source, rows.start * width, len(rows) * width)
         for other in self.equal_sources:
@@ -536,7 +552,7 @@ def convert_piece(piece: Tensor | np.ndarray, spec: TensorSpec) -> Tensor:
 
 
 def is_usable(tensor: Tensor, *, kernels: KernelLibrary | None = None) -> bool:
-    """Return whether a tensor has neither NaN nor values from TOO_LARGE on, which overflow in a layer."""
+    """Return whether a tensor has neither NaN nor values above MAGNITUDE_LIMIT, which overflow in a layer."""
     import torch
 
     dtype = str(tensor.dtype).removeprefix("torch.")

@@ -28,7 +28,7 @@ PutPiece = Callable[[TensorJob, int, "Tensor | np.ndarray"], None]
 Progress = Callable[[float, float, str], None]
 Task = Callable[[], None]
 # The measures of a job's finished passes, by id of the job.
-Stats = dict[int, list[Measures]]
+MeasuresByJob = dict[int, list[Measures]]
 # Measures that are joined at once.
 _MEASURES_PER_JOIN = 16
 GRANULE = 1 << 19
@@ -149,8 +149,8 @@ class _TaskCountdown:
 class _TensorScheduler:
     """Threads that work on the granules of a few units at a time.
 
-    The work of a unit is a generator of batches (`_plan_phases`). Any threads do the work of one batch; the
-    thread that finishes the batch's last work takes the next batch from the generator.
+    The work of a unit is a generator of phases (`_plan_phases`). Any threads do the work of one phase; the
+    thread that finishes the phase's last work takes the next phase from the generator.
     """
 
     def __init__(
@@ -177,7 +177,7 @@ class _TensorScheduler:
                 self._wait_while(lambda: self._active > self._limits.workers)
                 with self._changed:
                     self._active += 1
-                self._submit(functools.partial(self._start_next_batch, self._plan_phases(unit)))
+                self._submit(functools.partial(self._start_next_phase, self._plan_phases(unit)))
             self._wait_while(lambda: self._active > 0)
             if self._error is not None:
                 raise self._error
@@ -193,23 +193,27 @@ class _TensorScheduler:
 
     def _plan_phases(self, unit: MeasuredJobs) -> Iterator[list[Task]]:
         """Yield a unit's work in phases: measure granules in each pass, then produce blocks."""
-        stats: Stats = {id(job): [] for job in unit.jobs}
+        measures_by_job: MeasuresByJob = {id(job): [] for job in unit.jobs}
         for number in range(len(unit.jobs[0].passes)):
             reducers: dict[str, _OrderedReducer] = {}
-            yield list(self._plan_measuring(unit, number, stats, reducers))
+            yield list(self._plan_measuring(unit, number, measures_by_job, reducers))
             sums = {key: reducer.join_measures() for key, reducer in reducers.items()}
             for job in unit.jobs:
-                measures = stats[id(job)]
+                measures = measures_by_job[id(job)]
                 measures.append(sums[job.passes[number].key])
                 measures[-1] = job.conclude(measures)
-        yield list(self._plan_producing(unit, stats))
+        yield list(self._plan_producing(unit, measures_by_job))
 
     def _plan_measuring(
-        self, unit: MeasuredJobs, number: int, stats: Stats, reducers: dict[str, _OrderedReducer]
+        self,
+        unit: MeasuredJobs,
+        number: int,
+        measures_by_job: MeasuresByJob,
+        reducers: dict[str, _OrderedReducer],
     ) -> Iterator[Task]:
         """Yield a task for each granule that a pass has to measure, with its position in a reducer."""
         for job in unit.jobs:
-            one_pass, measures = job.passes[number], stats[id(job)]
+            one_pass, measures = job.passes[number], measures_by_job[id(job)]
             reducer = reducers.setdefault(one_pass.key, _OrderedReducer(one_pass.join))
             for index, rows in enumerate(_split_rows(job, self._choose_granule(job, number))):
                 if job.needs_rows(rows, measures):
@@ -223,17 +227,17 @@ class _TensorScheduler:
         granule, one_pass = self._limits.granule, job.passes[number]
         if one_pass.is_sparse and not self._limits.uses_gpu:
             return max(granule, job.spec.elements)
-        return (
-            max(granule, _choose_block_size(job, self._limits)) if one_pass.are_exact else granule
-        )
+        return max(granule, _choose_block_size(job, self._limits)) if one_pass.is_exact else granule
 
-    def _plan_producing(self, unit: MeasuredJobs, stats: Stats) -> Iterator[Task]:
+    def _plan_producing(self, unit: MeasuredJobs, measures_by_job: MeasuresByJob) -> Iterator[Task]:
         """Yield a task for each block to produce of the unit's tensors."""
         for job in unit.jobs_to_produce:
             pieces = list(_split_rows(job, _choose_block_size(job, self._limits)))
             left = _TaskCountdown(len(pieces))
             for rows in pieces:
-                yield functools.partial(self._produce_block, job, rows, stats[id(job)], left)
+                yield functools.partial(
+                    self._produce_block, job, rows, measures_by_job[id(job)], left
+                )
             if not pieces and self._finished is not None:
                 self._finished(job)  # a tensor without rows
 
@@ -242,7 +246,7 @@ class _TensorScheduler:
         job: TensorJob,
         rows: range,
         index: int,
-        stats: Sequence[Measures],
+        job_measures: Sequence[Measures],
         reducer: _OrderedReducer,
         place: int,
     ) -> None:
@@ -250,7 +254,7 @@ class _TensorScheduler:
         # before all that wait for it, so some thread always continues.
         self._wait_while(lambda: place > reducer.next + 4 * self._limits.workers)
         with self._streams.using_device() as device:
-            measures = job.measure(rows, index, stats, device)
+            measures = job.measure(rows, index, job_measures, device)
             if device != "cpu":
                 measures = _move_to_cpu(measures)
         with self._changed:
@@ -259,10 +263,10 @@ class _TensorScheduler:
         reducer.join_some()
 
     def _produce_block(
-        self, job: TensorJob, rows: range, stats: Sequence[Measures], left: _TaskCountdown
+        self, job: TensorJob, rows: range, job_measures: Sequence[Measures], left: _TaskCountdown
     ) -> None:
         with self._streams.using_device() as device:
-            piece = job.produce(rows, stats, device)
+            piece = job.produce(rows, job_measures, device)
             _require_fit(job, rows, piece)
         self._put(job, rows.start * job.grid[1], piece)
         with self._counting:
@@ -272,13 +276,13 @@ class _TensorScheduler:
         if left.reaches_zero() and self._finished is not None:
             self._finished(job)
 
-    def _start_next_batch(self, phases: Iterator[list[Task]]) -> None:
-        """Submit the next batch of a unit that has any work, or count the unit as done."""
-        for batch in phases:
-            left = _TaskCountdown(len(batch))
-            for work in batch:
+    def _start_next_phase(self, phases: Iterator[list[Task]]) -> None:
+        """Submit the next phase of a unit that has any work, or count the unit as done."""
+        for phase in phases:
+            left = _TaskCountdown(len(phase))
+            for work in phase:
                 self._submit(functools.partial(self._run_task, work, left, phases))
-            if batch:
+            if phase:
                 return
         with self._changed:
             self._active -= 1
@@ -287,7 +291,7 @@ class _TensorScheduler:
     def _run_task(self, work: Task, left: _TaskCountdown, phases: Iterator[list[Task]]) -> None:
         work()
         if left.reaches_zero():
-            self._start_next_batch(phases)
+            self._start_next_phase(phases)
 
     def _submit(self, work: Task) -> None:
         def guarded() -> None:

@@ -303,7 +303,9 @@ def build_checkpoint(
         )
         require_free(out)
         with writing(out, "the result"):
-            publish(side, out)
+            publish(
+                side, out
+            )  # in a recipe `out` is the step's `output`, which `run_step` publishes
 
 
 def build_result(

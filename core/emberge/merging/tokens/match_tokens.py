@@ -17,7 +17,7 @@ from emberge.merging.request import VocabularyPolicy
 from emberge.merging.tokens.token_plan import NO_ROW, NewToken, TokenModel, TokenPlan
 from emberge.merging.tokens.tokenizer import Tokenizer, assign_token_ids, quote_token
 from emberge.model_folder import Checkpoint
-from emberge.tensor_names import Names
+from emberge.tensor_names import TensorNames
 from emberge.wording import join_some
 
 CLASH_REMEDY = (
@@ -302,8 +302,8 @@ def align_tokens(
     policy: VocabularyPolicy,
     template: Checkpoint,
     checkpoints: Mapping[str, Checkpoint],
-    names: Mapping[str, Names],
-    pattern: Names | None = None,
+    names: Mapping[str, TensorNames],
+    pattern: TensorNames | None = None,
     *,
     models: Sequence[str],
     base: str | None = None,
@@ -354,7 +354,7 @@ def align_tokens(
     return by_token.plan()
 
 
-def _count_embedding_rows(names: Names | None) -> int | None:
+def _count_embedding_rows(names: TensorNames | None) -> int | None:
     embedding = names.find_embedding() if names is not None else None
     return embedding.shape[0] if embedding is not None else None
 

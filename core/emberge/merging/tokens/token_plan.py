@@ -72,7 +72,7 @@ class TokenPlan:
         if (folder / "tokenizer.json").is_file():
             _insert_tokens(folder, self.new_tokens)
         else:
-            _append_lines(folder / "vocab.txt", self.new_tokens)
+            _set_vocabulary_lines(folder / "vocab.txt", self.new_tokens)
         _update_config(folder / "tokenizer_config.json", self.new_tokens)
 
 
@@ -160,8 +160,8 @@ def _append_merges(model: dict[str, Any], new: Sequence[NewToken]) -> None:
                 merges.append(" ".join(pair) if text else list(pair))
 
 
-def _append_lines(path: Path, new: Sequence[NewToken]) -> None:
-    """Insert tokens into a vocabulary file whose line numbers are the ids; the plan ensures that ids fit."""
+def _set_vocabulary_lines(path: Path, new: Sequence[NewToken]) -> None:
+    """Write each token into the line of its id: in place of a line, or at the end of the vocabulary file."""
     lines = path.read_text(encoding="utf-8").splitlines()
     for token in sorted(new, key=lambda t: t.id):
         lines[token.id : token.id + 1] = [token.text]

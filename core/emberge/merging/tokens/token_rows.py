@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from emberge.merging.tokens.token_plan import NO_ROW, TokenPlan
 from emberge.tensor_files import DerivedTensor, TensorSpec
-from emberge.tensor_names import Names, is_vocabulary
+from emberge.tensor_names import TensorNames, is_vocabulary
 
 if TYPE_CHECKING:
     import numpy as np
@@ -77,8 +77,8 @@ def _gather_rows(
 
 
 def move_token_rows(
-    names: Mapping[str, Names], pattern: Names, plan: TokenPlan
-) -> tuple[dict[str, Names], Names]:
+    names: Mapping[str, TensorNames], pattern: TensorNames, plan: TokenPlan
+) -> tuple[dict[str, TensorNames], TensorNames]:
     """Return the models' tensors and the template's, with the rows of the vocabulary moved as planned."""
     maps = plan.row_maps
     names_by_model = {
@@ -103,7 +103,7 @@ def align_entry(entry: TensorSpec, spec: TensorSpec, out: TensorSpec) -> TensorS
     return _move_rows(entry, array("q", [*range(count), *[NO_ROW] * (rows - count)]))
 
 
-def move_rows(names: Names, index: array[int]) -> Names:
+def move_rows(names: TensorNames, index: array[int]) -> TensorNames:
     """Return a model's tensors, those of the vocabulary with the rows `index` of their own in this order.
 
     A row -1 is zero. A model without an input embedding stays as it is.

@@ -28,9 +28,8 @@ from emberge.training.example_table import ExampleTable
 from emberge.training.fit_options import FitOptions
 from emberge.training.text_windows import WindowTable
 
-# Share of the memory for activations that a running chunk may use; the rest is for kept
-# activations.
-CHUNK_SHARE = 0.5
+# Share of the memory for activations that a running chunk may use; the rest is for kept activations.
+RUNNING_CHUNK_MEMORY_SHARE = 0.5
 # Smallest token budget. Smaller chunks would save nothing, as a longer text is a chunk by itself.
 LEAST_TOKENS = 128
 SETTINGS_FILE = "machine.json"
@@ -120,7 +119,7 @@ def fit_token_budget(
 def halve_to_fit(wanted: int, bytes_a_token: float, memory: int) -> int:
     """Return `wanted` tokens, halved until a chunk needs no more than its share of `memory` bytes."""
     budget = wanted
-    while budget > LEAST_TOKENS and budget * bytes_a_token > memory * CHUNK_SHARE:
+    while budget > LEAST_TOKENS and budget * bytes_a_token > memory * RUNNING_CHUNK_MEMORY_SHARE:
         budget //= 2
     return budget
 

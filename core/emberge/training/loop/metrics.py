@@ -73,7 +73,7 @@ class ModelMetrics:
         return {"points": self.points, "sums": sums, "warned": sorted(self._warned)}
 
     def restore(self, facts: Mapping[str, Any]) -> None:
-        """Restore the sums and points that `facts` returned."""
+        """Restore the sums and points that `to_facts` returned."""
         self.points = [(step, dict(values)) for step, values in facts["points"]]
         if facts["sums"] is not None:
             self._sums = torch.tensor(facts["sums"], dtype=torch.float64)
@@ -174,7 +174,7 @@ class MetricLog:
         }
 
     def restore(self, facts: Mapping[str, Any]) -> None:
-        """Restore the losses and sums that `facts` returned."""
+        """Restore the losses and sums that `to_facts` returned."""
         self.losses, self.names = list(facts["losses"]), list(facts["names"])
         self.examples = facts["examples"]
         self.model.restore(facts["model"])

@@ -210,7 +210,8 @@ class Session(Trainee):
             batch,
             self.tables,
             self.sampling,
-            unique=not self.encode_plan.dropout,
+            # Equal texts get different dropout, so each is encoded.
+            unique=not self.encode_plan.draws_random,
             skips_anchors=skips_anchors,
             ranks=self.ranks,
         )

@@ -185,16 +185,16 @@ def _load_encoder(job: FitJob, ranks: Ranks) -> Encoder:
         CheckpointError: if it cannot be loaded, or cannot predict tokens as the losses need.
     """
     infos = [dataset.info for dataset in job.datasets]
-    predicts = any(_needs_windows(job, info) for info in infos)
+    predicts_tokens = any(_needs_windows(job, info) for info in infos)
     losses = [loss for info in infos for loss in job.losses.of(info.name, info.task) or ()]
-    if predicts and (
+    if predicts_tokens and (
         problems := list(find_prediction_problems(losses, job.backbone, job.checkpoint))
     ):
         raise CheckpointError("\n".join(problems))
     encoder = job.backbone.load(
-        job.checkpoint, device=ranks.device, dtype="float32", predicts=predicts
+        job.checkpoint, device=ranks.device, dtype="float32", predicts_tokens=predicts_tokens
     )
-    if predicts and job.options.packing is not None:
+    if predicts_tokens and job.options.packing is not None:
         assert isinstance(encoder, TokenPredictor)
         if problem := find_packing_problem(encoder):
             raise CheckpointError(f"{job.checkpoint}: {problem}")
@@ -281,7 +281,7 @@ def _build_encode_plan(
             encoder.module, find_device(encoder), ranks.local_size
         ),
         autocast=settings.autocast,
-        dropout=draws_random,
+        draws_random=draws_random,
         ranks=ranks,
         splits_weights=any(is_split(parameter) for parameter in encoder.module.parameters()),
         packing=job.options.packing,

@@ -43,6 +43,7 @@ class DropByRank(MergeTransform):
     passes = (Pass(is_exact=True),)
 
     def measure(self, block: Block, stats: Stats) -> Measures:
+        """Draw which elements are kept, as bits by the number of the block's first row."""
         from emberge_merge.methods.sparse.ranked_draw import RankedDraw
 
         keys = block.random_keys("drop_by_rank")

@@ -223,7 +223,7 @@ class Rows(TensorJob):
     threads: set[int] = field(default_factory=set)
     lengths: list[int] = field(default_factory=list)
 
-    def produce(self, rows: range, stats: Sequence[Measures], device: str) -> Tensor:
+    def produce(self, rows: range, all_measures: Sequence[Measures], device: str) -> Tensor:
         self.threads.add(threading.get_ident())
         self.lengths.append(len(rows))
         width = self.spec.shape[1]
@@ -271,10 +271,10 @@ class Failing(Rows):
 
     at: int = 0
 
-    def produce(self, rows: range, stats: Sequence[Measures], device: str) -> Tensor:
+    def produce(self, rows: range, all_measures: Sequence[Measures], device: str) -> Tensor:
         if self.at in rows:
             raise CheckpointError(f"{self.spec.name}: no")
-        return Rows.produce(self, rows, stats, device)
+        return Rows.produce(self, rows, all_measures, device)
 
 
 def damage_weights(out: Path) -> None:

@@ -42,7 +42,7 @@ def _backbone(kind: str, *, causal: bool = False, **options: Any) -> ExactEncode
 def _passed(
     folder: Path, backbone: ExactEncoder, loss: TokenLoss, **plan: Any
 ) -> tuple[PassResult, dict[str, torch.Tensor]]:
-    encoder: Any = backbone.load(folder, device="cpu", dtype="float32", predicts=True)
+    encoder: Any = backbone.load(folder, device="cpu", dtype="float32", predicts_tokens=True)
     encoder.module.eval()
     data = texts(30)
     lines = [data[row].anchor for row in range(len(data))]

@@ -47,7 +47,7 @@ class SetEntry(EvalSource):
 
 
 @dataclass(frozen=True)
-class WeightSet:
+class JudgedSet:
     """Texts of a set and its judgements.
 
     In a ranked set, `relevant` has the indices and grades of each query's documents. In a set of
@@ -72,7 +72,7 @@ def read_sets(
     entries: Sequence[SetEntry],
     resolve: Callable[[DataRef], Path | None],
     readers: Sequence[Reader],
-) -> Iterator[WeightSet]:
+) -> Iterator[JudgedSet]:
     """Yield the sets of all readable entries, cut to the entries' limits.
 
     Raises:
@@ -86,20 +86,20 @@ def read_sets(
             data = load_eval_set(eval_set, readers=readers, split=entry.split)
             data = _limit_queries(data, entry.limit_queries, eval_set.name)
             data = _limit_documents(data, entry.limit_documents, eval_set.name)
-            yield _make_weight_set(eval_set, entry.split, data)
+            yield _make_judged_set(eval_set, entry.split, data)
 
 
-def require_sets(sets: Sequence[WeightSet]) -> None:
+def require_sets(sets: Sequence[JudgedSet]) -> None:
     """Require sets that are large enough to choose by.
 
     Raises:
         DataError: if a set has fewer than 50 queries or pairs.
     """
-    for weight_set in sets:
-        if len(weight_set.queries) < FEWEST_QUERIES:
-            count = count_noun(len(weight_set.queries), weight_set.unit)
+    for judged_set in sets:
+        if len(judged_set.queries) < FEWEST_QUERIES:
+            count = count_noun(len(judged_set.queries), judged_set.unit)
             raise DataError(
-                f"set '{weight_set.name}' has {count}; with so few chance decides; "
+                f"set '{judged_set.name}' has {count}; with so few chance decides; "
                 f"take a set with {FEWEST_QUERIES} or more"
             )
 
@@ -120,7 +120,7 @@ def explain_unusable(eval_set: EvalSet) -> str | None:
     return None
 
 
-def _make_weight_set(eval_set: EvalSet, split: Split, data: EvalData) -> WeightSet:
+def _make_judged_set(eval_set: EvalSet, split: Split, data: EvalData) -> JudgedSet:
     name = eval_set.name if split == "test" else f"{eval_set.name}-{split}"
     if isinstance(data, RetrievalData):
         places = {document: number for number, document in enumerate(data.corpus)}
@@ -129,9 +129,9 @@ def _make_weight_set(eval_set: EvalSet, split: Split, data: EvalData) -> WeightS
             for query in data.queries
         ]
         queries, documents = list(data.queries.values()), list(data.corpus.values())
-        return WeightSet(name, "mean", queries, documents, judged_documents)
+        return JudgedSet(name, "mean", queries, documents, judged_documents)
     assert isinstance(data, PairData)
-    return WeightSet(name, "spearman", list(data.texts1), list(data.texts2), gold=list(data.scores))
+    return JudgedSet(name, "spearman", list(data.texts1), list(data.texts2), gold=list(data.scores))
 
 
 def _limit_queries(data: EvalData, limit: int | None, name: str) -> EvalData:
