@@ -115,6 +115,7 @@ from .stage import MergeTransform as MergeTransform
 from .stage import Pass as Pass
 from .stage import Scope as Scope
 from .stage import Stage as Stage
+from .stage import Stats as Stats
 from .stage import add_measures as add_measures
 from .stage import find_nested_stages as find_nested_stages
 from .stage import list_statistics_files as list_statistics_files

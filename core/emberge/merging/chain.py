@@ -17,9 +17,9 @@ from emberge.contracts import (
     PerTensor,
     Scope,
     Stage,
+    Stats,
     find_nested_stages,
 )
-from emberge.contracts.stage import Stats
 
 if TYPE_CHECKING:
     import numpy as np

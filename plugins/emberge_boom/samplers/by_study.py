@@ -163,6 +163,6 @@ class Conflict(StudySampler):
         pairs = study.conflicts
         if self.rank > len(pairs):
             raise DataError(f"there is no pair {self.rank}: the study has {len(pairs)}")
-        pair = pairs[self.rank - 1].pair
+        pair = pairs[self.rank - 1].names
         names = tuple(pair[number] for number in _PAIR_NUMBERS[self.member])
         return Members(names=names, known=study.names, label=f"conflict {self.rank}")

@@ -53,8 +53,8 @@ def test_the_printed_distance_jumps_where_helping_turns_into_harm() -> None:
 
 def test_the_most_conflicting_pairs_come_first() -> None:
     conflicts = worked().conflicts
-    assert conflicts[0].pair == ("c", "d")
-    assert conflicts[-1].pair == ("a", "c")
+    assert conflicts[0].names == ("c", "d")
+    assert conflicts[-1].names == ("a", "c")
     deltas = [one.delta for one in conflicts]
     assert deltas == sorted(deltas, reverse=True)
 
