@@ -83,17 +83,20 @@ class TrainingError(EmbergeError):
 _PERMANENT_ERRORS = (FileNotFoundError, NotADirectoryError, IsADirectoryError, PermissionError)
 
 
+Severity = Literal["error", "warning", "unseen"]
+
+
 @dataclass(frozen=True, slots=True)
 class Problem:
     """A problem, its place (`file:line` or a tensor's name), and how bad it is.
 
-    An `error` stops a run before it starts; a `warning` does not. `unseen` is True if this machine could not
-    examine the input, such as a hub id without a network.
+    An `error` stops a run before it starts; a `warning` does not. `unseen` says that this machine could not
+    examine an input, such as a hub id without a network.
     """
 
     message: str
     where: str = ""
-    severity: Literal["error", "warning", "unseen"] = "error"
+    severity: Severity = "error"
 
     def __str__(self) -> str:
         return f"{self.where}: {self.message}" if self.where else self.message

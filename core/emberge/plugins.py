@@ -99,7 +99,7 @@ class Component:
         return type_
 
     def is_of(self, type_: Any) -> bool:
-        """Return whether the component has the type `type`, without importing anything."""
+        """Return whether the component has the type `type_`, without importing anything."""
         place = f"{getattr(type_, '__module__', '')}:{getattr(type_, '__qualname__', '')}"
         return vars(self).get("type", self.added) is type_ or self.added == place
 

@@ -31,16 +31,14 @@ _SHARED_NAME = "shared.weight"  # T5's embedding, which encoder and decoder may 
 # Prefixes that training and saving add to all names of a model. No class loads such names, so
 # results never have them.
 _OUTER_PREFIXES = (
-    *(
-        "base_model.model.",
-        "_orig_mod.",
-        "_forward_module.",
-        "module.",
-        "0.auto_model.",
-        "0.model.",
-    ),
+    "base_model.model.",
+    "_orig_mod.",
+    "_forward_module.",
+    "module.",
+    "0.auto_model.",
+    "0.model.",
 )
-# `_OUTER`, and the prefix that classes of models with more than text add to all names.
+# `_OUTER_PREFIXES`, and the prefix that classes of models with more than text add to all names.
 _WRAPPERS = (*_OUTER_PREFIXES, "thinker.")
 # Maps each copy that a tied model may or may not have on disk to the tensor it copies ("": the
 # embedding).
@@ -57,7 +55,7 @@ TIED_NAMES: Mapping[str, str] = {
 }
 _NORM_PARAMETER = re.compile(r"(LayerNorm|layer_norm)\.(gamma|beta)$")
 _USUAL_PARAMETER = {"gamma": "weight", "beta": "bias"}
-_EMBEDDING_NAMES = frozenset({*EMBEDDINGS, "shared.weight"})
+_EMBEDDING_NAMES = frozenset({*EMBEDDINGS, _SHARED_NAME})
 _BUFFERS = (
     *("position_ids", "token_type_ids", "inv_freq", "cos_cached", "sin_cached", "masked_bias"),
     *("num_batches_tracked", "stats_last_nonzero"),  # counters of a training
@@ -207,8 +205,8 @@ class TensorNames:
     class's name (`ForMaskedLM`; "" for a plain model, None if unknown). `tied` is True if the language head
     is the input embedding, and None if the config does not say. `left_out` names the tensors outside the text
     trunk, if only the trunk is used. `modules` are the prefixes of further modules' tensors (`2_Dense.`), and
-    `folder` is the model's folder, for messages. `apart` names the copies (`TIED`) that are stored with other
-    numbers than their originals, which classes then do not tie.
+    `folder` is the model's folder, for messages. `apart` names the copies (`TIED_NAMES`) that are stored with
+    other numbers than their originals, which classes then do not tie.
     """
 
     prefix: str

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from itertools import chain
 from pathlib import Path
 from typing import Any, Literal
 
@@ -46,7 +47,7 @@ def read_columns(words: Iterable[str]) -> dict[str, str]:
         RecipeError: if a word is no `part=column`, a part is unknown, or a part is named twice.
     """
     columns: dict[str, str] = {}
-    for word in (part for words_together in words for part in words_together.split(",")):
+    for word in chain.from_iterable(listed.split(",") for listed in words):
         name, equals, column = (text.strip() for text in word.partition("="))
         if not equals or not name or not column:
             raise RecipeError(f"--columns {word}: write query=COLUMN,document=COLUMN")

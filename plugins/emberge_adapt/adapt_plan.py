@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal, get_args
+from typing import Any, Literal, NamedTuple, get_args
 
 from emberge import RecipeError, suggest
 
@@ -44,12 +44,21 @@ _LENGTH_STEP, _LEAST_LENGTH, _MOST_LENGTH = 16, 32, 256
 _WANTED_STEPS = 300
 _MOST_EPOCHS: Mapping[Effort, int] = {"quick": 1, "normal": 2, "thorough": 2}
 _MOST_EPOCHS_OF_FEW, _FEW_ROWS = 5, 1000
-# Learning rates of searches and of scored pairs by the largest number of a model's parameters that they suit.
-# Only the first were tried, on all-MiniLM-L6-v2 (docs/results/adapt.md).
-_LEARNING_RATES = ((50e6, "7e-5", "1e-4"), (400e6, "3e-5", "5e-5"))
-_SLOWEST_RATES = ("1e-5", "2e-5")
+
+
+class _Rates(NamedTuple):
+    """Learning rates of models for searches and of models of scored pairs, as a recipe writes them."""
+
+    search: str
+    scored: str
+
+
+# Learning rates by the largest number of a model's parameters that they suit. Only the first were tried, on
+# all-MiniLM-L6-v2 (docs/results/adapt.md).
+_RATES_BY_SIZE = ((50e6, _Rates("7e-5", "1e-4")), (400e6, _Rates("3e-5", "5e-5")))
+_SLOWEST_RATES = _Rates("1e-5", "2e-5")
 # Share of the base in the merge of models for searches, and of models of scored pairs, which forget more.
-_BASE_SHARES = (0.1, 0.2)
+_SEARCH_BASE_SHARE, _SCORED_BASE_SHARE = 0.1, 0.2
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -59,6 +68,7 @@ class Training:
     max_length: int
     epochs: int
     learning_rate: str
+    """As a recipe writes it: `7e-5`."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -113,7 +123,7 @@ class AdaptPlan:
     @property
     def base_share(self) -> float:
         """Share of the base in a merge that is better than it, if no weights are clearly better."""
-        return _BASE_SHARES[self.learns_scores]
+        return _SCORED_BASE_SHARE if self.learns_scores else _SEARCH_BASE_SHARE
 
     @property
     def learns_scores(self) -> bool:
@@ -174,5 +184,6 @@ def choose_training(
     are_few = rows < _FEW_ROWS and not facts.is_passages
     most_epochs = _MOST_EPOCHS_OF_FEW if are_few else _MOST_EPOCHS[effort]
     epochs = min(max(1, round(_WANTED_STEPS / steps)), most_epochs)
-    rates = next((rates for most, *rates in _LEARNING_RATES if parameters <= most), _SLOWEST_RATES)
-    return Training(max_length=length, epochs=epochs, learning_rate=rates["sts" in facts.tasks])
+    rates = next((rates for most, rates in _RATES_BY_SIZE if parameters <= most), _SLOWEST_RATES)
+    rate = rates.scored if "sts" in facts.tasks else rates.search
+    return Training(max_length=length, epochs=epochs, learning_rate=rate)

@@ -98,7 +98,7 @@ def select_definitions(documented: Iterable[Definition], seen: set[str]) -> Iter
     """Yield distinct definitions that have a usable query and a body, cut to length."""
     for definition in documented:
         document = _cut(definition.document)
-        if not document or not _is_telling(definition):
+        if not document or not _has_usable_query(definition):
             continue
         keys = {f"q {' '.join(definition.query.lower().split())}", f"d {definition.document}"}
         if keys & seen:
@@ -107,7 +107,7 @@ def select_definitions(documented: Iterable[Definition], seen: set[str]) -> Iter
         yield replace(definition, document=document)
 
 
-def _is_telling(definition: Definition) -> bool:
+def _has_usable_query(definition: Definition) -> bool:
     query, name = definition.query, definition.name.rpartition(".")[2]
     return len(query.split()) >= _FEWEST_WORDS and not query.startswith((">>>", f"{name}("))
 
@@ -118,9 +118,9 @@ def _cut(document: str) -> str:
     return document[:_LONGEST_TEXT].rpartition("\n")[0].rstrip() or document[:_LONGEST_TEXT]
 
 
-def _sample(documents: Sequence[Definition], count: int | None, salt: str) -> list[Definition]:
+def _sample(definitions: Sequence[Definition], count: int | None, salt: str) -> list[Definition]:
     """Return an even sample of at most `count`; a smaller one is part of a larger one of this `salt`."""
-    sample = sorted(documents, key=lambda d: (hash_evenly(salt, d.id, d.query), d.query))[:count]
+    sample = sorted(definitions, key=lambda d: (hash_evenly(salt, d.id, d.query), d.query))[:count]
     return sorted(sample, key=lambda d: (d.id, d.query))
 
 
@@ -212,11 +212,11 @@ def _is_dev(module: str) -> bool:
     return hash_evenly("dev", module) % 4 == 0
 
 
-def _make_ids(documents: Sequence[Definition]) -> dict[Definition, str]:
+def _make_ids(definitions: Sequence[Definition]) -> dict[Definition, str]:
     """Map each definition to a readable id; a name that a module defines twice gets a number."""
     ids: dict[Definition, str] = {}
     counts: dict[str, int] = {}
-    for definition in documents:
+    for definition in definitions:
         counts[definition.id] = counts.get(definition.id, 0) + 1
         is_repeated = counts[definition.id] > 1
         ids[definition] = (

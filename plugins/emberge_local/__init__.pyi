@@ -3,7 +3,7 @@
 from .local import Local as Local
 from .local import StepProcess as StepProcess
 from .pool_launcher import Ended as Ended
-from .pool_launcher import Launch as Launch
-from .pool_launcher import Launched as Launched
 from .pool_launcher import PoolLauncher as PoolLauncher
+from .pool_launcher import StepHandle as StepHandle
 from .pool_launcher import StepPool as StepPool
+from .pool_launcher import StepRequest as StepRequest

@@ -23,7 +23,7 @@ from emberge.interpreter import build_python_command
 from emberge.processes import find_error_lines
 from emberge.wording import parse_size
 
-from emberge_local.pool_launcher import Ended, Launch, Launched, PoolLauncher, StepPool
+from emberge_local.pool_launcher import Ended, PoolLauncher, StepHandle, StepPool, StepRequest
 
 # Seconds that a process may take to end after it was asked to.
 STEP_GRACE = 5.0
@@ -91,10 +91,10 @@ class _MachineShares:
     def has_room(self) -> bool:
         return self._find_free() is not None
 
-    def launch(self, launch: Launch) -> Launched:
+    def launch(self, request: StepRequest) -> StepHandle:
         share = self._find_free()
         assert share is not None, "asked for room before"
-        self._process_by_share[share] = StepProcess(launch, self._shares[share], self._threads)
+        self._process_by_share[share] = StepProcess(request, self._shares[share], self._threads)
         return self._process_by_share[share]
 
     def end(self) -> None:
@@ -122,18 +122,18 @@ class StepProcess:
         EmbergeError: if this machine does not see the folders of the run.
     """
 
-    def __init__(self, launch: Launch, machine: Machine, threads: int) -> None:
-        self._launch = launch
+    def __init__(self, request: StepRequest, machine: Machine, threads: int) -> None:
+        self._request = request
         self._must_end: float | None = None
-        _require_folders(launch)
-        call = {**launch.call, "machine": dataclasses.asdict(machine)}
-        with launch.log.open("ab") as log:
+        _require_folders(request)
+        call = {**request.call, "machine": dataclasses.asdict(machine)}
+        with request.log.open("ab") as log:
             self._process = subprocess.Popen(
                 build_python_command("-m", "emberge_local.worker"),
                 stdin=subprocess.PIPE,
                 stdout=log,
                 stderr=log,
-                cwd=launch.folder,
+                cwd=request.folder,
                 env={
                     **os.environ,
                     # Read by libraries at import; the first two affect results' bytes.
@@ -155,7 +155,7 @@ class StepProcess:
         if code is None:
             return None
         self._close()
-        return Ended(code, _read_last_lines(self._launch))
+        return Ended(code, _read_last_lines(self._request))
 
     def wait(self) -> Ended:
         """Wait until the process has ended, and return its end."""
@@ -187,8 +187,8 @@ class StepProcess:
             self._process.stdin.close()
 
 
-def _require_folders(launch: Launch) -> None:
-    for folder in (launch.work, launch.folder):
+def _require_folders(request: StepRequest) -> None:
+    for folder in (request.work, request.folder):
         if not folder.is_dir():
             raise EmbergeError(
                 f"{folder} is not seen on {socket.gethostname()}; every machine of the run must see it at "
@@ -196,10 +196,10 @@ def _require_folders(launch: Launch) -> None:
             )
 
 
-def _read_last_lines(launch: Launch) -> str:
+def _read_last_lines(request: StepRequest) -> str:
     """Return the errors that the process printed, or else its last line."""
     try:
-        with launch.log.open("rb") as file:
+        with request.log.open("rb") as file:
             file.seek(max(0, file.seek(0, os.SEEK_END) - _TAIL))
             printed = file.read().decode(errors="replace")
     except OSError:

@@ -15,7 +15,7 @@ from collections.abc import Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from emberge import EmbergeError, Launcher, Machine, RecipeError
 from emberge.contracts import StepFinished, StepWarned
@@ -39,10 +39,10 @@ _MOST_RETRIES = 2
 
 
 @dataclass(frozen=True, slots=True)
-class Launch:
+class StepRequest:
     """One attempt at a step, by a process with access to the same folders.
 
-    `StepProcess(launch, machine, threads)` starts the process. `work` is the step's folder inside OUT, where
+    `StepProcess(request, machine, threads)` starts the process. `work` is the step's folder inside OUT, where
     the process writes its events; `log` receives what it prints. The process starts in `folder` and receives
     the `call`, plain values that a launcher need not understand.
     """
@@ -65,7 +65,7 @@ class Ended:
     last_lines: str = ""
 
 
-class Launched(Protocol):
+class StepHandle(Protocol):
     """A step submitted to a pool: waiting, running or ended."""
 
     def poll(self) -> Ended | None:
@@ -82,7 +82,7 @@ class StepPool(Protocol):
     def has_room(self) -> bool:
         """True if the pool can take another step now; a pool with its own queue always can."""
 
-    def launch(self, launch: Launch) -> Launched:
+    def launch(self, request: StepRequest) -> StepHandle:
         """Start a step, or queue it.
 
         Raises:
@@ -104,6 +104,14 @@ class _Attempt:
     outcome: Mapping[str, Any] | None = None
     missing_since: float | None = None
     """The time at which the process reported a result that is not visible here yet."""
+
+
+class _Running(NamedTuple):
+    """An attempt that the pool has taken, its file of events, and the handle of its process."""
+
+    attempt: _Attempt
+    events: Path
+    handle: StepHandle
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -143,7 +151,7 @@ class _PoolRun:
         self._run, self._pool = run, pool
         self._waiting = list(run.recipe.steps)
         self._ready: list[_Attempt] = []
-        self._running: list[tuple[_Attempt, Path, Launched]] = []
+        self._running: list[_Running] = []
 
     def run_all(self) -> None:
         """Run every step that can run."""
@@ -181,18 +189,18 @@ class _PoolRun:
         while self._ready and pool.has_room:
             attempt = self._ready.pop(0)
             try:
-                launch, events = _build_launch(run, attempt.step, attempt.fingerprint)
-                self._running.append((attempt, events, pool.launch(launch)))
+                request, events = _build_request(run, attempt.step, attempt.fingerprint)
+                self._running.append(_Running(attempt, events, pool.launch(request)))
             except (EmbergeError, OSError) as error:
                 run.fail(attempt.step, error)
 
     def _follow_running(self) -> None:
-        for entry in list(self._running):
-            attempt, events, launched = entry
-            ended = launched.poll()  # before the events are read
-            _record_events(self._run, attempt, events)
+        for running in list(self._running):
+            attempt = running.attempt
+            ended = running.handle.poll()  # before the events are read
+            _record_events(self._run, attempt, running.events)
             if ended is not None and not _is_late(self._run, attempt, ended):
-                self._running.remove(entry)
+                self._running.remove(running)
                 self._finish(attempt, ended)
 
     def _finish(self, attempt: _Attempt, ended: Ended) -> None:
@@ -231,18 +239,18 @@ class _PoolRun:
 
     def _stop_running(self) -> None:
         """End every process and wait up to `LEAVING_SECONDS` seconds for all of them."""
-        for attempt, _, launched in self._running:
-            launched.stop()
-            if attempt.is_started:
-                self._run.log.note_stopped(attempt.step.id)
+        for running in self._running:
+            running.handle.stop()
+            if running.attempt.is_started:
+                self._run.log.note_stopped(running.attempt.step.id)
         end = time.monotonic() + LEAVING_SECONDS
         while self._running and time.monotonic() < end:
-            self._running = [entry for entry in self._running if entry[2].poll() is None]
+            self._running = [one for one in self._running if one.handle.poll() is None]
             time.sleep(TICK_SECONDS)
 
 
-def _build_launch(run: RecipeRun, step: RecipeStep, fingerprint: str) -> tuple[Launch, Path]:
-    """Create the step's work folder; return the launch and the file in which the events will be."""
+def _build_request(run: RecipeRun, step: RecipeStep, fingerprint: str) -> tuple[StepRequest, Path]:
+    """Create the step's work folder; return the request and the file in which the events will be."""
     recipe, plugins = run.recipe, run.context.targets.plugins
     work = run.out_folder.locate_work(step.id, fingerprint).absolute()
     events = work / f".worker-{uuid.uuid4().hex[:12]}.jsonl"
@@ -261,7 +269,7 @@ def _build_launch(run: RecipeRun, step: RecipeStep, fingerprint: str) -> tuple[L
         "plugins": [os.path.abspath(file) for file in plugins.files],
         "block": plugins.blocked,
     }
-    return Launch(step.id, work, events.with_suffix(".log"), Path.cwd(), call), events
+    return StepRequest(step.id, work, events.with_suffix(".log"), Path.cwd(), call), events
 
 
 def _record_events(run: RecipeRun, attempt: _Attempt, events: Path) -> None:

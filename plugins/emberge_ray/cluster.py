@@ -13,7 +13,7 @@ from typing import Any
 
 from emberge import EmbergeError, Machine, NonNegative
 from emberge.wording import parse_size
-from emberge_local import Ended, Launch, Launched, PoolLauncher, StepPool, StepProcess
+from emberge_local import Ended, PoolLauncher, StepHandle, StepPool, StepProcess, StepRequest
 
 # Seconds that a cluster's head may take to accept a connection.
 _ANSWER_SECONDS = 10.0
@@ -156,13 +156,13 @@ class _Queue:
         if resources.memory is not None:
             options["memory"] = resources.memory
         # Retries are the run's, which knows what the step has left.
-        self._task = ray.remote(max_retries=0, **options)(run_launch)
+        self._task = ray.remote(max_retries=0, **options)(run_request)
         self._resources = resources
         self._tasks: list[_Task] = []
 
-    def launch(self, launch: Launch) -> Launched:
-        task = self._task.options(name=launch.step)
-        self._tasks.append(_Task(task.remote(launch, self._resources)))
+    def launch(self, request: StepRequest) -> StepHandle:
+        task = self._task.options(name=request.step)
+        self._tasks.append(_Task(task.remote(request, self._resources)))
         return self._tasks[-1]
 
     def end(self) -> None:
@@ -209,10 +209,10 @@ def _read_outcome(reference: Any) -> Ended:
     return ended
 
 
-def run_launch(launch: Launch, resources: Resources) -> Ended:
+def run_request(request: StepRequest, resources: Resources) -> Ended:
     """Run a step as a Ray task on the machine that Ray chose, and return how it ended."""
     try:
-        return StepProcess(launch, resources.machine(), resources.threads).wait()
+        return StepProcess(request, resources.machine(), resources.threads).wait()
     except EmbergeError as error:
         return Ended(error.exit_code, f"error: {error}")
 

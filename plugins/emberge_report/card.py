@@ -144,11 +144,15 @@ def _open_templates() -> Environment:
         lstrip_blocks=True,
     )
     environment.globals |= {
-        **{"NAME_REMARK": Markdown(NAME_REMARK), "web_link": write_link},
+        "NAME_REMARK": Markdown(NAME_REMARK),
+        "web_link": write_link,
         "code": lambda text, language: Markdown("\n".join(write_code_block(text, language))),
     }
     environment.filters |= {
-        **{"code_span": write_code_span, "points": format_points, "quoted": _quote, "raw": Markdown}
+        "code_span": write_code_span,
+        "points": format_points,
+        "quoted": _quote,
+        "raw": Markdown,
     }
     return environment
 
@@ -200,7 +204,9 @@ def _describe_model(facts: CardFacts) -> Markdown:
     dimension, model_kind = facts.anatomy.dimension, facts.anatomy.model_kind
     size = f"{dimension} numbers" if dimension else "numbers"
     sentence = (
-        model_kind.does if model_kind.lines else f"It turns a text into {size}; {model_kind.does}."
+        f"It turns a text into {size}; texts that mean similar things get similar numbers."
+        if model_kind.embeds_texts
+        else model_kind.does
     )
     noun = f"A {model_kind.noun}"
     media_kinds = [_MEDIA[kind] for kind in facts.anatomy.reads if kind in _MEDIA]

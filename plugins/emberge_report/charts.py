@@ -123,13 +123,20 @@ def _open_axes(label: str) -> Iterator[tuple[Axes, list[Markup]]]:
 
     drawn: list[Markup] = []
     page = {
-        **{"svg.fonttype": "none", "svg.hashsalt": label, "text.parse_math": False},
-        **{"font.size": 12, "xtick.major.size": 0, "ytick.major.size": 0},
-        **{"axes.labelcolor": _colour("soft"), "axes.edgecolor": _colour("line")},
+        "svg.fonttype": "none",
+        "svg.hashsalt": label,
+        "text.parse_math": False,
+        "font.size": 12,
+        "xtick.major.size": 0,
+        "ytick.major.size": 0,
+        "axes.labelcolor": _colour("soft"),
+        "axes.edgecolor": _colour("line"),
         **{f"{axis}tick.labelcolor": _colour("soft") for axis in "xy"},
         **{f"axes.spines.{side}": False for side in ("top", "right", "left")},
-        **{"grid.color": _colour("grid"), "axes.axisbelow": True},
-        **{"figure.facecolor": "none", "axes.facecolor": "none"},
+        "grid.color": _colour("grid"),
+        "axes.axisbelow": True,
+        "figure.facecolor": "none",
+        "axes.facecolor": "none",
     }
     with matplotlib.rc_context(), warnings.catch_warnings():
         # Scripts that matplotlib's own font lacks are shown in the font of the browser.

@@ -29,16 +29,21 @@ _KINDS_OF_INPUT = ("text", "image", "audio", "video")
 class ModelKind:
     """Class of sentence-transformers, with the hub's tags and a readable name for such a model.
 
-    `lines` are the code after `model = …` in a snippet; a kind without lines embeds each text into one
-    vector.
+    `does` is a sentence on what such a model does, and `lines` are the code after `model = …` in a snippet.
+    Both are empty for the embedder of texts, whose card says more: see `embeds_texts`.
     """
 
     cls: str
     pipeline: str
     tags: tuple[str, ...]
     noun: str
-    does: str
+    does: str = ""
     lines: tuple[str, ...] = ()
+
+    @property
+    def embeds_texts(self) -> bool:
+        """True if a model of this kind embeds each text into one vector."""
+        return self is EMBEDDER
 
 
 _SNIPPET_LINES = (
@@ -51,7 +56,6 @@ EMBEDDER = ModelKind(
     "sentence-similarity",
     ("feature-extraction", "sentence-similarity"),
     "text-embedding model",
-    "texts that mean similar things get similar numbers",
 )
 _KINDS = {
     "SparseEncoder": ModelKind(

@@ -73,22 +73,30 @@ def _open_templates() -> Environment:
         lstrip_blocks=True,
     )
     environment.globals |= {
-        **{"MOST_PANELS": _MOST_PANELS, "NEUTRAL": NEUTRAL_LOOK},
+        "MOST_PANELS": _MOST_PANELS,
+        "NEUTRAL": NEUTRAL_LOOK,
         "can_draw": charts.can_draw,
     }
     environment.filters |= {
-        **{"points": formats.format_points, "signed": formats.format_difference},
-        **{"duration": formats.format_duration, "plain": formats.format_value},
+        "points": formats.format_points,
+        "signed": formats.format_difference,
+        "duration": formats.format_duration,
+        "plain": formats.format_value,
         "short_number": formats.format_short,
         "digits": lambda value: f"{value:.3g}",
         "percent": lambda share: "–" if share is None else formats.format_points(share),
-        **{"word_columns": _find_word_columns, "shown_details": _list_details},
-        **{"panels": scores_view.draw_panels, "about": scores_view.describe_task},
-        **{"fact": scores_view.format_fact, "score_table": build_table},
+        "word_columns": _find_word_columns,
+        "shown_details": _list_shown_details,
+        "panels": scores_view.draw_panels,
+        "about": scores_view.describe_task,
+        "fact": scores_view.format_fact,
+        "score_table": build_table,
         "difference_tables": lambda scores: [*build_difference_tables(scores)],
-        **{"losses": models_view.draw_losses, "last_loss": models_view.show_last_loss},
+        "losses": models_view.draw_losses,
+        "last_loss": models_view.show_last_loss,
         "layers": models_view.list_layers,
-        **{"distances": models_view.draw_distances, "weights": models_view.list_weights},
+        "distances": models_view.draw_distances,
+        "weights": models_view.list_weights,
         "sign": charts.draw_sign,
         "not_finite": models_view.count_not_finite,
         "weights_by_layer": lambda model: read_layer_weights(model.name, model.merge),
@@ -107,7 +115,7 @@ def _find_word_columns(table: FigureTable) -> Collection[int]:
     }
 
 
-def _list_details(model: ReportedStep) -> list[tuple[str, Any]]:
+def _list_shown_details(model: ReportedStep) -> list[tuple[str, Any]]:
     return [
         (key, value)
         for key, value in list_details(model.artifact).items()

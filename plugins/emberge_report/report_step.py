@@ -16,8 +16,8 @@ class Report(Step):
 
     It shows the steps that were run, the scores of all models with their intervals, differences from the
     first scored model, the losses of trainings, the distance of each layer of every model from the base, and
-    every warning. The page loads no
-    other file, so it can be mailed, printed and kept. Curves are drawn with the extra `report`.
+    every warning. The page loads no other file, so it can be mailed, printed and kept. Curves are drawn with
+    the extra `report`.
 
     `of` are the steps to report on: trainings, merges, scores. `base` is the model from which distances are
     measured; without it there are none.

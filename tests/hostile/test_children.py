@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from emberge import Machine, load_plugins, parse_recipe, run_recipe
-from emberge_local import Launch, StepProcess
+from emberge_local import StepProcess, StepRequest
 
 from tests.support.launched import PLUGIN
 from tests.support.result_folders import folders
@@ -54,7 +54,7 @@ def test_planted_files_run_where_a_child_takes_them(tmp_path: Path) -> None:
 
 def test_the_process_of_a_step_imports_nothing_from_the_folder_it_works_in(planted: Path) -> None:
     log = planted / "log"
-    process = StepProcess(Launch("a", planted, log, planted, {}), Machine(), threads=1)
+    process = StepProcess(StepRequest("a", planted, log, planted, {}), Machine(), threads=1)
     ended = process.wait()
     assert ended.code == 1
     assert "KeyError: " in ended.last_lines, "it came as far as reading its call"

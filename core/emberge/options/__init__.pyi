@@ -2,8 +2,8 @@
 
 from .builder import BROKEN as BROKEN
 from .builder import Builder as Builder
-from .builder import Instance as Instance
 from .builder import OptionPath as OptionPath
+from .builder import StepInstance as StepInstance
 from .components import build_component as build_component
 from .components import read_component as read_component
 from .components import read_record as read_record

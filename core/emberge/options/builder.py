@@ -26,7 +26,7 @@ BROKEN: Any = _Broken()
 
 
 @dataclass(frozen=True)
-class Instance:
+class StepInstance:
     """A step that others may name: its concrete id, its variables, and its kind of result ("" if unknown)."""
 
     id: str
@@ -57,12 +57,12 @@ class Builder:
     plugins: Plugins
     folder: Path
     """The folder at which relative paths start."""
-    targets: Mapping[str, Sequence[Instance]] = field(default_factory=dict)
+    targets: Mapping[str, Sequence[StepInstance]] = field(default_factory=dict)
     """The instances of each earlier step of the recipe."""
     variables: Mapping[str, Any] = field(default_factory=dict)
     problems: list[Problem] = field(default_factory=list)
     lines: dict[str, str] = field(default_factory=dict)
-    chosen: dict[str, Instance] = field(default_factory=dict)
+    chosen: dict[str, StepInstance] = field(default_factory=dict)
     """The instance that stands for each group while an item of a list is repeated."""
     misfits: list[Node] = field(default_factory=list)
     """The nodes that did not fit their forms at all."""

@@ -40,8 +40,16 @@ from emberge.yaml_nodes import (
 Built = TypeVar("Built")
 
 
+class _WrittenName(NamedTuple):
+    """A component as a recipe writes it: its name, its options, and the place of its name."""
+
+    name: str
+    options: Node | None
+    where: str
+
+
 class _WrittenComponent(NamedTuple):
-    """A component as a recipe writes it: its name in messages, its options, and the place of its name."""
+    """The options of a component or record, with its description for messages, and its place."""
 
     label: str
     options: Node | None
@@ -49,7 +57,7 @@ class _WrittenComponent(NamedTuple):
 
 
 class _WrittenOptions(NamedTuple):
-    """The options of a component as a mapping, with the component's name in messages and the name's place."""
+    """A `_WrittenComponent` whose options are a mapping."""
 
     label: str
     fields: Fields
@@ -79,7 +87,7 @@ def _build_dataclasses(
     Each link takes the options that are its fields, written or in the chain's `defaults`. If one cannot be
     built, all are BROKEN.
     """
-    options = _read_options(builder, classes, written)
+    options = _as_mapping(builder, classes, written)
     if options is None:
         return [BROKEN] * len(classes)
     fields = options.fields
@@ -99,7 +107,7 @@ def _build_dataclasses(
     return [BROKEN] * len(classes) if unknown or BROKEN in built else built
 
 
-def _read_options(
+def _as_mapping(
     builder: Builder, classes: Sequence[type], written: _WrittenComponent
 ) -> _WrittenOptions | None:
     """Return the options as a mapping; in `name: value`, the value is the class's own first option."""
@@ -190,7 +198,7 @@ def build_component(
     if named is None or component is None:
         return None
     builder.lines.setdefault(at.path, named.where)
-    written = named._replace(label=_label_component(component))
+    written = _WrittenComponent(_label_component(component), named.options, named.where)
     inner = dataclasses.replace(at, entry=False)
     if isinstance(component.type, ChainSpec):
         return component, _build_chain(builder, component, written, inner)
@@ -199,11 +207,11 @@ def build_component(
 
 
 def _find_component(
-    builder: Builder, contracts: tuple[type, ...], named: _WrittenComponent, at: OptionPath
+    builder: Builder, contracts: tuple[type, ...], named: _WrittenName, at: OptionPath
 ) -> Component | None:
     """Return the component of the contracts that is named; None, with a problem noted, if there is none."""
     try:
-        component = builder.plugins.find(named.label, *find_kinds(contracts))
+        component = builder.plugins.find(named.name, *find_kinds(contracts))
     except PluginError as error:
         builder.refuse(str(error), named.where)
         return None
@@ -228,13 +236,13 @@ def _build_chain(
     return BROKEN if BROKEN in links else tuple(link.as_link_of(component.name) for link in links)
 
 
-def _read_name(builder: Builder, node: Node, at: OptionPath) -> _WrittenComponent | None:
+def _read_name(builder: Builder, node: Node, at: OptionPath) -> _WrittenName | None:
     if isinstance(node, Scalar) and isinstance(node.value, str) and node.value:
-        return _WrittenComponent(node.value, None, node.where)
+        return _WrittenName(node.value, None, node.where)
     if isinstance(node, Fields) and len(node.entries) == 1:
         ((name, options),) = node.entries.items()
         has_no_options = isinstance(options, Scalar) and options.value is None
-        return _WrittenComponent(name, None if has_no_options else options, node.locate(name))
+        return _WrittenName(name, None if has_no_options else options, node.locate(name))
     if not isinstance(node, StepUse) or node.group:
         described = describe_node(node)
         if isinstance(node, Fields) and node.entries:

@@ -91,7 +91,7 @@ class Anything(Form):
 
 
 @dataclass(frozen=True)
-class Folder(Form):
+class PathForm(Form):
     """A path, relative to the recipe."""
 
     words = "a path"
@@ -312,7 +312,7 @@ def _read_class(annotation: Any) -> Form | None:
     if not isinstance(annotation, type):
         return None
     if issubclass(annotation, Path):
-        return Folder()
+        return PathForm()
     by_base: dict[type, Any] = {Reference: Ref, PerTensor: Schedule}
     for base, form in by_base.items():
         if issubclass(annotation, base):
@@ -377,11 +377,11 @@ def read_options(owner: type) -> Mapping[str, Option]:
         PluginError: if a field's type cannot be found or expressed in a recipe; names the class and the
             field.
     """
-    return _read_options(owner)  # mypy takes no class as the argument of a cached function
+    return _read_cached_options(owner)  # mypy takes no class as the argument of a cached function
 
 
 @functools.cache
-def _read_options(owner: Any) -> Mapping[str, Option]:
+def _read_cached_options(owner: Any) -> Mapping[str, Option]:
     fields = {
         field.name: field
         for field in dataclasses.fields(owner)

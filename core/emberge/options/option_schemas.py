@@ -154,7 +154,7 @@ class SchemaWriter:
                 return {"type": _TYPES[form.type], **limits}
             case forms.Choice(values):
                 return {"enum": list(values)}
-            case forms.Folder():
+            case forms.PathForm():
                 return {"type": "string"}
             case forms.Ref():
                 return {"type": "string", "pattern": r"^\$" if form.step_only else "."}

@@ -10,7 +10,7 @@ from typing import Any
 from emberge.contracts import TASK_KINDS, PerDataset, explain_unsound_number
 from emberge.errors import suggest
 from emberge.options import forms
-from emberge.options.builder import BROKEN, Builder, Instance, OptionPath, register_for
+from emberge.options.builder import BROKEN, Builder, OptionPath, StepInstance, register_for
 from emberge.options.forms import Form, add_article
 from emberge.yaml_nodes import (
     Fields,
@@ -62,8 +62,8 @@ def _build_plain(builder: Builder, form: forms.Anything, node: Node, at: OptionP
     return to_plain(node) if _has_sound_numbers(builder, node, at) else BROKEN
 
 
-@register_for(forms.Folder)
-def _build_path(builder: Builder, form: forms.Folder, node: Node, at: OptionPath) -> Any:
+@register_for(forms.PathForm)
+def _build_path(builder: Builder, form: forms.PathForm, node: Node, at: OptionPath) -> Any:
     if not isinstance(node, Scalar) or not isinstance(node.value, str) or not node.value:
         return builder.refuse_misfit(form, node, at)
     return builder.folder / Path(node.value).expanduser()
@@ -84,7 +84,7 @@ def _build_schedule(builder: Builder, form: forms.Schedule, node: Node, at: Opti
 class _SeveralSteps(Exception):  # noqa: N818 - no error: the list around it repeats the entry
     """A reference to several steps where only one is allowed."""
 
-    def __init__(self, group: str, candidates: Sequence[Instance]) -> None:
+    def __init__(self, group: str, candidates: Sequence[StepInstance]) -> None:
         self.group = group
         self.candidates = candidates
 
@@ -132,7 +132,7 @@ def _build_step_reference(builder: Builder, form: forms.Ref, node: StepUse, at: 
     return form.type(f"${step.id}{node.part}{node.ending}", builder.folder)
 
 
-def _find_candidates(builder: Builder, group: str) -> list[Instance]:
+def _find_candidates(builder: Builder, group: str) -> list[StepInstance]:
     """Return the group's instances that agree with this step's variables and the instances chosen so far."""
     if group in builder.chosen:
         return [builder.chosen[group]]

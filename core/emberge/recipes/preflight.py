@@ -9,7 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, NamedTuple
 
 from emberge.component_parts import walk_parts
 from emberge.contracts import (
@@ -23,7 +23,7 @@ from emberge.contracts import (
     Reference,
     describe_kinds,
 )
-from emberge.errors import EmbergeError, Problem, RecipeError
+from emberge.errors import EmbergeError, Problem, RecipeError, Severity
 from emberge.interpreter import set_torch_defaults
 from emberge.plugins import Plugins, load_plugins
 from emberge.recipes.parse.parse import convert_to_recipe
@@ -37,8 +37,6 @@ from emberge.recipes.references import (
     locate_model,
 )
 
-Severity = Literal["error", "warning", "unseen"]
-
 
 @dataclass(frozen=True)
 class Note:
@@ -49,21 +47,28 @@ class Note:
     lines: tuple[str, ...]
 
 
+class NoteEntry(NamedTuple):
+    """A note whose lines may still have to be computed, by a call."""
+
+    step: str
+    title: str
+    lines: NoteLines
+
+
 @dataclass(frozen=True)
 class CheckReport:
     """The problems and notes of a check, and the plans that steps keep for their runs, by step."""
 
     problems: tuple[Problem, ...] = ()
     plans: Mapping[str, Any] = dataclasses.field(default_factory=dict)
-    unread_notes: Sequence[tuple[str, str, NoteLines]] = ()
-    """Step, title and lines of each note."""
+    note_entries: Sequence[NoteEntry] = ()
 
     @cached_property
     def notes(self) -> tuple[Note, ...]:
         """The notes, equal ones of a step only once."""
         notes = [
             Note(step, title, tuple(lines() if callable(lines) else lines))
-            for step, title, lines in self.unread_notes
+            for step, title, lines in self.note_entries
         ]
         return tuple(dict.fromkeys(notes))
 
@@ -114,7 +119,7 @@ def check_recipe(
     recipe = convert_to_recipe(recipe, plugins)
     inputs = _Inputs(recipe, plugins, deep)
     problems: list[Problem] = []
-    notes: list[tuple[str, str, NoteLines]] = []
+    notes: list[NoteEntry] = []
     for step in recipe.steps:
         context = _StepCheck(step, inputs)
         problems += context.find_problems()
@@ -195,7 +200,7 @@ class _StepCheck:
         self.deep, self.plugins = inputs.deep, inputs.plugins
         self._reference_problems: list[Problem] = []
         self._lacks_model = False  # then no plan can be made of the others
-        self.notes: list[tuple[str, str, NoteLines]] = []
+        self.notes: list[NoteEntry] = []
 
     @property
     def readers(self) -> Sequence[Reader]:
@@ -256,7 +261,7 @@ class _StepCheck:
         return Problem(message, self.where(option), "warning")
 
     def note(self, title: str, lines: NoteLines) -> None:
-        self.notes.append((self._step.id, title, lines))
+        self.notes.append(NoteEntry(self._step.id, title, lines))
 
     def keep_plan(self, plan: Any) -> None:
         self._inputs.plans[self._step.id] = plan

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import os
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -93,3 +94,10 @@ class Recipe:
         ]
         if problems:
             raise RecipeError(problems)
+
+
+def write_path_reference(path: os.PathLike[str]) -> str:
+    """Return a path as a recipe names it: `./models/one`, as `models/one` would be an id of the hub."""
+    text = os.fspath(path)
+    is_clear = os.path.isabs(text) or text.startswith(".")
+    return (text if is_clear else f"./{text}").replace("$", "$$")

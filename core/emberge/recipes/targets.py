@@ -26,7 +26,7 @@ from emberge.results import Input, OutFolder, read_artifact
 
 
 @dataclass(frozen=True)
-class Result:
+class FinishedStep:
     """A finished step: the folder of its result, its artifact and its fingerprint.
 
     If the result is an adapter, `adapts` is the model that it belongs to.
@@ -44,14 +44,14 @@ class Targets:
     def __init__(self, plugins: Plugins, hashes: HashCache) -> None:
         self.plugins = plugins
         self.hashes = hashes
-        self._steps: dict[str, Result] = {}
+        self._steps: dict[str, FinishedStep] = {}
         self._outside: dict[ModelRef, Model] = {}
 
-    def add(self, step: str, result: Result) -> None:
+    def add(self, step: str, result: FinishedStep) -> None:
         """Make a result the target of `$step`."""
         self._steps[step] = result
 
-    def step(self, reference: Reference) -> Result:
+    def step(self, reference: Reference) -> FinishedStep:
         """Return the finished step that a reference names.
 
         Raises:
@@ -198,7 +198,9 @@ class Targets:
             raise CheckpointError(f"'{reference}': the step kept no checkpoints; see its keep_last")
         return [self._build_model(name, folder, result, adapter) for name, folder in named_folders]
 
-    def _build_model(self, name: str, folder: Path, result: Result, adapter: Path | None) -> Model:
+    def _build_model(
+        self, name: str, folder: Path, result: FinishedStep, adapter: Path | None
+    ) -> Model:
         if result.artifact.kind != "model":
             raise CheckpointError(f"step '{name}' made {result.artifact.kind}, and no model")
         artifact = read_artifact(folder) or result.artifact
@@ -235,7 +237,7 @@ def find_targets(
         folder = out_folder.locate_result(name, fingerprint)
         artifact = read_artifact(folder)
         if artifact is not None:  # visible on this machine; otherwise a step that needs it says so
-            targets.add(name, Result(folder, artifact, fingerprint, steps[name].adapts()))
+            targets.add(name, FinishedStep(folder, artifact, fingerprint, steps[name].adapts()))
     return targets
 
 

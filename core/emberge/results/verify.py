@@ -28,7 +28,7 @@ class UnsoundResultError(CheckpointError):
 def require_sound_result(folder: Path, hashes: HashCache | None = None) -> None:
     """Require that the files of a finished result have not changed since its step.
 
-    A result without artifact.json passes, as there is nothing to compare. The files of `CHANGING` may change.
+    A result without artifact.json passes, as there is nothing to compare. `CHANGING_FILES` may change.
 
     Raises:
         UnsoundResultError: if a file is missing, is a link or has another content, or if a file was added to

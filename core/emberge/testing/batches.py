@@ -71,7 +71,7 @@ class LetterEncoder(nn.Module):
     With the kind `token_vectors` it is these vectors themselves; with `pair_score` it is one number.
     """
 
-    tokenizer_fingerprint = "words"
+    tokenizer_fingerprint = "letters"
     reads_queries_apart = False
     prompts: Mapping[str, str] = {}
 
@@ -80,10 +80,10 @@ class LetterEncoder(nn.Module):
         self.similarity = find_similarity(kind)
         self.dimension = find_width(kind)
         generator = torch.Generator().manual_seed(1)
-        self.words = nn.Embedding(64, self.dimension, padding_idx=0)
+        self.letter_vectors = nn.Embedding(64, self.dimension, padding_idx=0)
         with torch.no_grad():
             first = torch.randn(63, self.dimension, generator=generator)  # 0 is padding
-            self.words.weight[1:] = first
+            self.letter_vectors.weight[1:] = first
         self.dropout = nn.Dropout(0.2)
 
     @property
@@ -105,7 +105,7 @@ class LetterEncoder(nn.Module):
     def forward(self, features: Mapping[str, Tensor], layers: Sequence[float] = ()) -> Embedded:
         """Return the mean of each text's vectors, and the result of `layer` for each layer."""
         ids = features["input_ids"]
-        states = self.words(ids)
+        states = self.letter_vectors(ids)
         # Dropout of whole embeddings' entries: its pattern must not depend on the padding.
         if self.similarity.kind == "token_vectors":
             pooled = states * self.dropout(torch.ones_like(states[:, :1]))
@@ -115,7 +115,7 @@ class LetterEncoder(nn.Module):
 
     def states(self, features: Mapping[str, Tensor]) -> Tensor:
         """Return the vectors of a batch's letters."""
-        return self.words(features["input_ids"])  # type: ignore[no-any-return]
+        return self.letter_vectors(features["input_ids"])  # type: ignore[no-any-return]
 
     def stored_names(self) -> Mapping[str, str]:
         """Return the names of the weights, which are stored under unchanged names."""
@@ -129,7 +129,7 @@ class LetterEncoder(nn.Module):
 
     def save(self, folder: Path) -> None:
         """Write the vectors."""
-        torch.save(self.state_dict(), folder / "words.pt")
+        torch.save(self.state_dict(), folder / "letters.pt")
 
 
 def draw_embeddings(
@@ -226,9 +226,9 @@ def add_empty_places(batch: Embeddings) -> Embeddings:
     """Return the batch with one more place for a positive and a negative, padded in all rows."""
     slots = batch.positive.shape[1]
 
-    def widen(values: Tensor, filling: float = 0.0) -> Tensor:
+    def widen(values: Tensor, fill_value: float = 0.0) -> Tensor:
         sides = (values[:, :slots], values[:, slots:])
-        filler = torch.full_like(values[:, :1], filling)
+        filler = torch.full_like(values[:, :1], fill_value)
         return torch.cat([sides[0], filler, sides[1], filler], dim=1)
 
     def widen_columns(values: Embeddings, **changes: Any) -> Embeddings:

@@ -29,36 +29,35 @@ OPTIONAL_COLUMNS = ("positive_score", "negative_score", "label")
 
 
 def check_loss(
-    loss: Loss, *, lengths: bool = True, one_row: bool = True, filling: bool = True
+    loss: Loss, *, lengths: bool = True, one_row: bool = True, padding: bool = True
 ) -> None:
     """Check a loss against the laws of training, with and without other rows' texts as negatives.
 
     Always checked: the loss is a pure function with a finite value and finite gradients, also for zero
     vectors and equal texts. It needs no columns but those that it declares. The order of rows, and the
     content and number of places that `valid` masks, do not matter. The loss does not apply its own `weight`,
-    as the runner does. Gradients through the gradient cache, in chunks of any
-    size, equal those of one pass. A loss that gathers gives the same
-    gradients with two ranks as with one.
+    as the runner does. Gradients through the gradient cache, in chunks of any size, equal those of one pass.
+    A loss that gathers gives the same gradients with two ranks as with one.
 
     Checked unless switched off: the lengths of vectors do not matter (`lengths`), a batch of one row gives a
-    finite loss (`one_row`), and rows may have different numbers of texts (`filling`).
+    finite loss (`one_row`), and rows may have different numbers of texts (`padding`).
 
     Raises:
         AssertionError: if a law is broken; the message begins with its name.
     """
-    for batch in _list_batches(loss, filling):
+    for batch in _list_batches(loss, padding):
         trial = _LossTrial(loss, batch)
         trial.check_pure()
         trial.check_finite(one_row)
         trial.check_order()
-        if filling:
+        if padding:
             trial.check_padding()
         trial.check_scale(lengths)
         trial.check_cache()
         trial.check_ranks()
 
 
-def _list_batches(loss: Loss, filling: bool) -> Iterator[Embeddings]:
+def _list_batches(loss: Loss, padding: bool) -> Iterator[Embeddings]:
     """Yield batches of several forms, with those optional columns that the loss declares."""
     shapes = [(2, 2), (1, 3)] if "negative" in loss.needs else [(2, 2), (1, 0)]
     for kind, in_batch, (positives, negatives) in itertools.product(
@@ -71,7 +70,7 @@ def _list_batches(loss: Loss, filling: bool) -> Iterator[Embeddings]:
         batch = draw_embeddings(
             positives=positives, negatives=negatives, in_batch=in_batch, kind=kind
         )
-        if not filling:
+        if not padding:
             batch = dataclasses.replace(batch, valid=torch.ones_like(batch.valid))
         undeclared: dict[str, Any] = {n: None for n in OPTIONAL_COLUMNS if n not in loss.needs}
         yield with_layers(loss, dataclasses.replace(batch, **undeclared))
@@ -140,14 +139,16 @@ class _LossTrial:
 
     def check_order(self) -> None:
         order = torch.tensor([3, 0, 5, 1, 4, 2])
-        (first, pull), (second, moved) = (
+        (first, gradient), (second, gradient_moved) = (
             self.compute_gradient(self.batch),
             self.compute_gradient(self.batch.take(order)),
         )
         assert _is_close(first, second), (
             f"order of rows: it changes the loss from {float(first)} to {float(second)}"
         )
-        assert _is_close(pull[:, order], moved), "order of rows: it changes the gradient"
+        assert _is_close(gradient[:, order], gradient_moved), (
+            "order of rows: it changes the gradient"
+        )
 
     def check_padding(self) -> None:
         batch = self.batch
@@ -161,16 +162,18 @@ class _LossTrial:
         layers = {n: fill(stack_columns(layer)) for n, layer in batch.layers.items()}
         other = replace_columns(batch, fill(stack_columns(batch)), layers)
         repeated_ids = torch.where(is_padding, batch.text_id.roll(1, 0), batch.text_id)
-        (first, pull), (second, pull2) = (
+        (first, gradient), (second, other_gradient) = (
             self.compute_gradient(batch),
             self.compute_gradient(dataclasses.replace(other, text_id=repeated_ids)),
         )
-        assert _is_close(first, second), "filling: the content of masked places changes the loss"
-        assert not pull2[:, is_padding].any(), "filling: a gradient reaches masked places"
-        assert _is_close(pull, pull2), "filling: the content of masked places changes the gradient"
+        assert _is_close(first, second), "padding: the content of masked places changes the loss"
+        assert not other_gradient[:, is_padding].any(), "padding: a gradient reaches masked places"
+        assert _is_close(gradient, other_gradient), (
+            "padding: the content of masked places changes the gradient"
+        )
         wider_loss = self.loss(add_empty_places(batch))
         assert _is_close(first, wider_loss), (
-            "filling: how many masked places there are changes the loss"
+            "padding: how many masked places there are changes the loss"
         )
 
     def check_scale(self, lengths: bool) -> None:
@@ -228,7 +231,7 @@ class _LossTrial:
         encode_and_backward(
             encoder, self.make_texts(rows), compute_loss, plan, seed=3, layers=self.loss.layers
         )
-        gradient = encoder.words.weight.grad
+        gradient = encoder.letter_vectors.weight.grad
         assert gradient is not None, "cache: no gradient reaches the encoder"
         return gradient
 

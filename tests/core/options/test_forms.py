@@ -54,7 +54,7 @@ class Point:
         (Union[float, str], forms.Either((NUMBER, forms.Value(str)))),  # noqa: UP007
         (Literal["a", 1], forms.Choice(("a", 1))),
         (Any, forms.Anything()),
-        (Path, forms.Folder()),
+        (Path, forms.PathForm()),
         (FileRef, forms.Ref(FileRef)),
         (PerModel, forms.Schedule(PerModel)),
         (Point, forms.Record(Point)),

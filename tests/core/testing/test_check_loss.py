@@ -16,7 +16,7 @@ from tests.support.laws import find_broken_law
 
 
 def _kept(e: Embeddings) -> Tensor:
-    """Cosines of anchors and positives [b, p], zero for filling."""
+    """Cosines of anchors and positives [b, p], zero for padding."""
     valid = e.valid[:, : e.positive.shape[1]]
     return torch.cosine_similarity(e.anchor[:, None], e.positive, dim=-1).masked_fill(~valid, 0)
 
@@ -78,15 +78,15 @@ class _Off(Loss):
         first = pull[0].sum()
         return 1 - _mean(e, pull) + first - first.detach()
 
-    def _filling(self, e: Embeddings, pull: Tensor) -> Tensor:
+    def _padding(self, e: Embeddings, pull: Tensor) -> Tensor:
         return 1 - torch.cosine_similarity(e.anchor[:, None], e.positive, dim=-1).mean()
 
-    def _filling_texts(self, e: Embeddings, pull: Tensor) -> Tensor:
+    def _padding_texts(self, e: Embeddings, pull: Tensor) -> Tensor:
         ids = e.text_id[:, 1 : 1 + e.positive.shape[1]].flatten()
         once = (ids[:, None] == ids[None]).sum(1).view(pull.shape) == 1
         return 1 - _mean(e, pull * once)
 
-    def _filling_places(self, e: Embeddings, pull: Tensor) -> Tensor:
+    def _padding_places(self, e: Embeddings, pull: Tensor) -> Tensor:
         return 1 - pull.mean()
 
     def _weight(self, e: Embeddings, pull: Tensor) -> Tensor:
@@ -113,7 +113,7 @@ FAULTS = sorted(
     if name.startswith("_") and not name.startswith("__") and callable(value) and name != "_one_row"
 )
 LAWS = (
-    *("scalar", "finite", "pure", "order of rows", "filling"),
+    *("scalar", "finite", "pure", "order of rows", "padding"),
     *("weight", "lengths", "cache", "ranks"),
 )
 

@@ -29,7 +29,7 @@ from emberge.contracts import Event, MetricLogged, StepFinished, StepStarted, St
 from emberge.devices import limit_torch_threads
 from emberge.options import read_component
 from emberge.recipes import read_status
-from emberge_local import Ended, Launch, Local, PoolLauncher
+from emberge_local import Ended, Local, PoolLauncher, StepRequest
 from emberge_local import pool_launcher as schedule
 
 from tests.support.fixture_types import Capture, Patch
@@ -182,7 +182,7 @@ class Idle(PoolLauncher):
 
     has_room = True
 
-    def launch(self, launch: Launch) -> Idle:
+    def launch(self, request: StepRequest) -> Idle:
         return self
 
     def poll(self) -> Ended:

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from emberge import EmbergeError, Machine, load_plugins, load_recipe, parse_recipe, run_recipe
 from emberge.devices import limit_torch_threads
-from emberge_local import Launch
+from emberge_local import StepRequest
 from emberge_ray import cluster
 from emberge_ray.cluster import Ray
 
@@ -146,8 +146,8 @@ def test_a_cluster_that_does_not_answer_is_named(tmp_path: Path) -> None:
 
 
 def test_a_machine_that_does_not_see_the_folder_says_so(tmp_path: Path) -> None:
-    launch = Launch("a", tmp_path / "elsewhere", tmp_path / "log", tmp_path, {})
-    ended = cluster.run_launch(launch, cluster.Resources(gpus=0, memory=None, threads=1))
+    request = StepRequest("a", tmp_path / "elsewhere", tmp_path / "log", tmp_path, {})
+    ended = cluster.run_request(request, cluster.Resources(gpus=0, memory=None, threads=1))
     assert ended.code == EmbergeError.exit_code
     assert ended.last_lines.startswith(f"error: {tmp_path / 'elsewhere'} is not seen on ")
     assert ended.last_lines.endswith("on a disk that they share")

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from emberge.contracts import Step, StepRef
 from emberge.errors import Problem, RecipeError, suggest
-from emberge.options import BROKEN, Builder, Instance, OptionPath, build_component
+from emberge.options import BROKEN, Builder, OptionPath, StepInstance, build_component
 from emberge.plugins import Plugins
 from emberge.recipes.parse.foreach import NAME, Combination, Substitution, read_foreach
 from emberge.recipes.recipe import Recipe, RecipeStep
@@ -69,7 +69,7 @@ class _RecipeReader:
     plugins: Plugins
     folder: Path
     problems: list[Problem]
-    instances: dict[str, list[Instance]] = field(default_factory=dict)
+    instances: dict[str, list[StepInstance]] = field(default_factory=dict)
     steps: list[RecipeStep] = field(default_factory=list)
 
     def refuse(self, message: str, where: str) -> None:
@@ -118,7 +118,7 @@ class _RecipeReader:
             if group is not None and group.options:
                 groups.append(group)
             else:  # steps that use this one are built as if it were sound
-                self.instances[name] = [Instance(name, {}, "")]
+                self.instances[name] = [StepInstance(name, {}, "")]
         return groups
 
     def _read_group(self, name: str, node: Node, where: str, steps: list[str]) -> _Group | None:
@@ -195,7 +195,7 @@ class _RecipeReader:
 
     def _build_instances(self, group: _Group) -> None:
         """Build every instance of a group; later steps may use each, even a faulty one."""
-        instances: list[Instance] = []
+        instances: list[StepInstance] = []
         for row, options in group.options:
             id_ = group.id + row.suffix
             builder = Builder(self.plugins, self.folder, self.instances, row.values)
@@ -204,14 +204,14 @@ class _RecipeReader:
             self.problems += builder.problems
             if built is None or built[1] is BROKEN:
                 produces = built[0].type.produces if built else ""
-                instances.append(Instance(id_, row.values, produces))
+                instances.append(StepInstance(id_, row.values, produces))
                 continue
             kind, step = built[0].full_name, built[1]
             whole = RecipeStep(id_, group.id, kind, step, row.values, group.where, builder.lines)
             parts, gathering = self._expand_step(whole)
             self.steps += [*parts, *gathering]
             for part in gathering or parts:
-                instances.append(Instance(part.id, part.variables, part.step.produces))
+                instances.append(StepInstance(part.id, part.variables, part.step.produces))
         self.instances[group.id] = instances
 
     def _expand_step(self, whole: RecipeStep) -> tuple[list[RecipeStep], list[RecipeStep]]:

@@ -15,7 +15,7 @@ from emberge.recipes.parse.build_steps import build_recipe, sort_problems
 from emberge.recipes.parse.needed_plugins import load_needed_plugins
 from emberge.recipes.parse.overrides import override
 from emberge.recipes.parse.shipped import list_shipped_recipes
-from emberge.recipes.recipe import Recipe
+from emberge.recipes.recipe import Recipe, write_path_reference
 from emberge.yaml_nodes import Fields, build_node, describe_node, read_yaml, write_yaml
 
 
@@ -173,7 +173,7 @@ def to_yaml_data(value: Any, place: str) -> Any:
     if isinstance(value, numbers.Real):
         return float(value)
     if isinstance(value, os.PathLike):
-        return format_path(value)
+        return write_path_reference(value)
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         value = {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}
     if isinstance(value, Mapping):
@@ -183,10 +183,3 @@ def to_yaml_data(value: Any, place: str) -> Any:
     kind = type(value).__name__
     message = f"a recipe has mappings, lists, texts, numbers and paths, no {kind}"
     raise RecipeError(Problem(message, place))
-
-
-def format_path(path: os.PathLike[str]) -> str:
-    """Return a path as a recipe names it: `./models/one`, as `models/one` would be an id of the hub."""
-    text = os.fspath(path)
-    is_clear = os.path.isabs(text) or text.startswith(".")
-    return (text if is_clear else f"./{text}").replace("$", "$$")

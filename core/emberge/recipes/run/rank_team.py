@@ -57,10 +57,10 @@ class RankTeam(InThisProcess):
         self._calls = 0
         self._broken = ""
 
-    def execute(self, run: RecipeRun, step: RecipeStep, fingerprint: str) -> StepFinished:
+    def run_one_step(self, run: RecipeRun, step: RecipeStep, fingerprint: str) -> StepFinished:
         """Run a step, together with the other ranks if it is a step of every rank."""
         if not step.step.every_rank:
-            return super().execute(run, step, fingerprint)
+            return super().run_one_step(run, step, fingerprint)
         machine = self._share_machine(run.context.machine)
         context = dataclasses.replace(run.context, machine=machine)
         call = _StepCall(step.id, fingerprint, run.fingerprints, run.context.recipe.hash)

@@ -25,7 +25,7 @@ from emberge.plugins import Plugins
 from emberge.recipes.recipe import Recipe, RecipeStep, find_references
 from emberge.recipes.run.run_log import RunLog
 from emberge.recipes.run.step_run import RunContext, find_result, import_modules, run_step
-from emberge.recipes.targets import Result, Targets
+from emberge.recipes.targets import FinishedStep, Targets
 from emberge.results import OutFolder, require_sound_result
 
 
@@ -61,7 +61,7 @@ class InThisProcess:
             if not run.reuse_result(step, fingerprint):
                 run.start(step, fingerprint)
                 run.wait_for_imports()
-                run.finish(step, fingerprint, self.execute(run, step, fingerprint))
+                run.finish(step, fingerprint, self.run_one_step(run, step, fingerprint))
         except Exception as error:  # of any class, as a step is a plugin's code
             run.fail(step, error)
         except BaseException:
@@ -70,7 +70,7 @@ class InThisProcess:
         finally:
             run.hashes.save()
 
-    def execute(self, run: RecipeRun, step: RecipeStep, fingerprint: str) -> StepFinished:
+    def run_one_step(self, run: RecipeRun, step: RecipeStep, fingerprint: str) -> StepFinished:
         """Run a step, publish its result, and return the event that says so."""
         return run_step(step, fingerprint, run.context)
 
@@ -203,7 +203,7 @@ class RecipeRun:
         self.out_folder.finish(step.id, fingerprint)
         self.log.record(event)
         folder = self.out_folder.locate_result(step.id, fingerprint)
-        result = Result(folder, event.artifact, fingerprint, step.step.adapts())
+        result = FinishedStep(folder, event.artifact, fingerprint, step.step.adapts())
         self.context.targets.add(step.id, result)
         self.finished[step.id] = event.artifact
         self.fingerprints[step.id] = fingerprint

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from emberge.contracts import Artifact
 from emberge.errors import DataError, EmbergeError
-from emberge.recipes.parse.parse import format_path
+from emberge.recipes.recipe import write_path_reference
 from emberge.results import read_artifact
 
 if TYPE_CHECKING:
@@ -56,7 +56,7 @@ class StepResult(os.PathLike[str]):
             EmbergeError: if the step makes no model.
         """
         self._require("model", has_one=self.artifact.kind == "model")
-        return format_path(self.path)
+        return write_path_reference(self.path)
 
     def load(self, **options: Any) -> SentenceTransformer:
         """Load the model without network and remote code; `options` are others of `SentenceTransformer`.
