@@ -55,7 +55,7 @@ def count_noun(count: int, noun: str) -> str:
     return f"{count:,} {noun if count == 1 else make_plural(noun)}"
 
 
-def count_by_first_word(names: Iterable[str]) -> str:
+def format_counts_by_first_word(names: Iterable[str]) -> str:
     """Return counts of tensors by the first words of names: `visual (351 tensors), lm_head (1 tensor)`."""
     counted = Counter(name.partition(".")[0] for name in names)
     return ", ".join(f"{word} ({count_noun(n, 'tensor')})" for word, n in counted.items())

@@ -173,7 +173,7 @@ class _NodeConverter:
         if isinstance(node, yaml.ScalarNode):
             return self._read_scalar(node)
         if node.tag not in (_TAG + "seq", _TAG + "map"):
-            self._note(node, f"the tag {node.tag} means nothing here")
+            self._add_problem(node, f"the tag {node.tag} means nothing here")
         if isinstance(node, yaml.SequenceNode):
             return Items(tuple(self.convert(item) for item in node.value), self._locate(node))
         return self._read_fields(node)
@@ -181,7 +181,7 @@ class _NodeConverter:
     def _locate(self, node: yaml.Node) -> str:
         return self._place(node.start_mark.line + 1)
 
-    def _note(self, node: yaml.Node, message: str) -> None:
+    def _add_problem(self, node: yaml.Node, message: str) -> None:
         self._problems.append(Problem(message, self._locate(node)))
 
     def _read_fields(self, node: yaml.Node) -> Fields:
@@ -192,9 +192,11 @@ class _NodeConverter:
             if key.tag == _TAG + "merge":
                 merged += self._read_merged_fields(value)
             elif not isinstance(key, yaml.ScalarNode) or key.tag == _TAG + "null":
-                self._note(key, "a key must be a word")
+                self._add_problem(key, "a key must be a word")
             elif key.value in entries:
-                self._note(key, f"'{key.value}' is written twice, first at {lines[key.value]}")
+                self._add_problem(
+                    key, f"'{key.value}' is written twice, first at {lines[key.value]}"
+                )
             else:
                 entries[key.value] = self.convert(value)
                 lines[key.value] = self._locate(key)
@@ -210,18 +212,18 @@ class _NodeConverter:
             if isinstance(converted, Fields):
                 yield converted
             else:
-                self._note(inner, "`<<` takes a mapping, such as *anchor, or a list of them")
+                self._add_problem(inner, "`<<` takes a mapping, such as *anchor, or a list of them")
 
     def _read_scalar(self, node: yaml.ScalarNode) -> Scalar:
         kind = node.tag.removeprefix(_TAG)
         convert = _CONVERTERS.get("str" if kind == "merge" else kind)
         if convert is None:
-            self._note(node, f"the tag {node.tag} means nothing here")
+            self._add_problem(node, f"the tag {node.tag} means nothing here")
             return Scalar(node.value, node.value, self._locate(node))
         try:
             return Scalar(convert(node.value), node.value, self._locate(node))
         except ValueError:
-            self._note(node, f"{node.value[:60]!r} is no {kind}")
+            self._add_problem(node, f"{node.value[:60]!r} is no {kind}")
             return Scalar(None, node.value, self._locate(node))
 
 

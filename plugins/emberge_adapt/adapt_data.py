@@ -21,7 +21,7 @@ PART_BY_WORD = {
 DOCUMENT_SUFFIXES = (".txt", ".md", ".html", ".htm")
 # Kinds of data: rows of queries and documents, or documents alone.
 DataKind = Literal["rows", "documents"]
-_HUB = "hub:"
+_HUB_PREFIX = "hub:"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -70,8 +70,8 @@ def recognise_data(text: str, columns: Mapping[str, str] | None = None) -> Adapt
         DataError: if there is no such file or folder, or the folder has nothing that is known.
     """
     options: dict[str, Any] = {"columns": dict(columns)} if columns else {}
-    if text.startswith(_HUB):
-        return AdaptData(label=text, entry={"hub": text.removeprefix(_HUB), **options})
+    if text.startswith(_HUB_PREFIX):
+        return AdaptData(label=text, entry={"hub": text.removeprefix(_HUB_PREFIX), **options})
     path = Path(text)
     if path.is_dir() and not (path / "datasets.yaml").is_file():
         return _recognise_folder(path, text)

@@ -30,9 +30,9 @@ FEWEST_TEST_QUERIES = 100
 # Fewest development queries by which weights are found; with fewer, the base gets a fixed share.
 FEWEST_DEV_QUERIES = 50
 # Kinds of tasks whose rows are a query and a document that answers it.
-_SEARCH_TASKS = frozenset({"retrieval", "reranking"})
+_TASKS_OF_SEARCH = frozenset({"retrieval", "reranking"})
 # Fewest rows among which negatives are mined, and the effort that has the time for longer steps.
-_FEWEST_TO_MINE = 100
+_FEWEST_ROWS_TO_MINE = 100
 _MINING_EFFORT: Effort = "thorough"
 # Test and development parts: a share of the rows between two numbers, but at most a larger share.
 _TEST = (0.15, FEWEST_TEST_QUERIES, 1000, 0.35)
@@ -100,8 +100,8 @@ class AdaptPlan:
         """True if negatives are mined: with the largest effort, among enough queries and documents."""
         return (
             self.effort == _MINING_EFFORT
-            and set(self.tasks) <= _SEARCH_TASKS
-            and self.train_rows >= _FEWEST_TO_MINE
+            and set(self.tasks) <= _TASKS_OF_SEARCH
+            and self.train_rows >= _FEWEST_ROWS_TO_MINE
         )
 
     @property

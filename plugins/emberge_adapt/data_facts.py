@@ -182,7 +182,7 @@ class _RowSample:
         self.first: list[Example] = []
 
     def add(self, example: Example) -> None:
-        """Count a row."""
+        """Count a row, and add its texts to the sample if it is the next of the stride."""
         self.query_hashes.add(hash(example.anchor))
         self.document_hashes.update(map(hash, example.positives))
         self.has_negatives |= bool(example.negatives)

@@ -74,7 +74,7 @@ class LayerSoftmax(MergeStrategy):
     def compute_weights(
         self, layer: str, norms: Mapping[str, Tensor], base: Mapping[str, Tensor]
     ) -> Tensor:
-        """Return the models' weights [models] for one layer, given the delta norms and base norms of all."""
+        """Return the models' weights [models] for one layer, given the norms of all layers."""
         import torch
 
         return torch.softmax(self._scale_norms(norms, layer, base) / self.temperature, 0)

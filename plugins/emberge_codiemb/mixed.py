@@ -60,7 +60,7 @@ class Mixed(Sampler):
 
 
 class _MixedTogether(Batches):
-    """Batch sequence that joins one batch of each sequence per step; it reads each row about once."""
+    """Sequence whose batch n joins batch n of every given sequence; each row comes about once."""
 
     def __init__(self, sequences: Sequence[Batches]) -> None:
         self._drawn = sequences

@@ -36,7 +36,7 @@ class DocumentRow:
         raise DataError(f"{self.where}: the text is empty or only white space; fill or remove it")
 
 
-def read_placed_rows(
+def read_rows_with_places(
     path: Path, readers: Sequence[Reader]
 ) -> Iterator[tuple[str, Mapping[str, Any]]]:
     """Yield `file:line` and each row of a file.
@@ -57,7 +57,7 @@ def read_document_rows(path: Path, readers: Sequence[Reader]) -> Iterator[Docume
     Raises:
         DataError: if a row cannot be read, has no text column, or has an id of another kind.
     """
-    for where, row in read_placed_rows(path, readers):
+    for where, row in read_rows_with_places(path, readers):
         yield parse_document(where, row)
 
 

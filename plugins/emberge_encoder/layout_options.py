@@ -47,7 +47,7 @@ class LayoutOptions(Backbone):
         )
 
     def _change_modules(self, layout: Layout, config: Mapping[str, Any]) -> Layout:
-        """Return the layout with the modules after the transformer as in the options.
+        """Return the layout whose modules after the transformer follow the options.
 
         Raises:
             CheckpointError: if the pooling is unknown or does not fit the attention.

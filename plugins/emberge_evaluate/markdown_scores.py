@@ -36,14 +36,14 @@ def _draw_table(scores: Scores) -> Iterator[str]:
     """Yield the lines of all scores, with intervals of means if there are few models."""
     table = build_table(scores)
     has_intervals = not scores.members and len(table.models) <= _FEW_MODELS
-    titles = [_count_seeds(scores, name) if scores.members else name for name in table.models]
+    titles = [_format_seed_count(scores, name) if scores.members else name for name in table.models]
     yield from format_markdown_table(["task", *titles], (), "l" + "r" * len(titles))
     for row in (*table.rows, *table.facts):
         shows_interval = row.quantity == "difference" or (has_intervals and row.task is None)
         yield format_markdown_row([_write_title(row), *_write_cells(row, table, shows_interval)])
 
 
-def _count_seeds(pooled: Scores, arm: str) -> str:
+def _format_seed_count(pooled: Scores, arm: str) -> str:
     count = len(pooled.members[arm])
     return f"{arm} ({'1 model' if count == 1 else f'{count} seeds'})"
 

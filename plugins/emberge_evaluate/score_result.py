@@ -33,7 +33,7 @@ def build_scores(
     judge = Judge(tasks, scored.scores, seed=seed, arms=arms)
     pairs = list(_pair_columns(compare, columns))
     bases, forgetting_group = find_bases(columns, base), find_forgetting_group(tasks)
-    costs = _list_costs(columns)
+    costs = _scale_costs(columns)
     result = replace(
         _score_arms([column.key for column in columns], pairs, judge),
         fingerprints={column.name: column.model.fingerprint for column in columns},
@@ -121,7 +121,7 @@ def _pair_columns(
                 yield first.name, second.name
 
 
-def _list_costs(columns: Sequence[Column]) -> dict[str, TrainingCost]:
+def _scale_costs(columns: Sequence[Column]) -> dict[str, TrainingCost]:
     """Return each column's training cost in units of one training on the largest data of any model."""
     costs = {column.name: _find_cost(column.model.artifact) for column in columns}
     most = max((cost.of for cost in costs.values() if cost is not None), default=0)

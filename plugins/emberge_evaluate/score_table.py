@@ -14,7 +14,7 @@ from emberge_evaluate.scores import DOMAINS, MEANS, Interval, Scores, Task
 from emberge_evaluate.task_groups import read_group_kind
 
 # Largest number of tasks whose rows come before those of means.
-_FEW_TASKS = 6
+_MOST_TASKS_BEFORE_MEANS = 6
 
 Quantity = Literal["score", "difference", "rank", "cost"]
 
@@ -96,7 +96,7 @@ def _build_rows(
 
     tasks = tuple(build(task.name, task.name, task) for task in scores.tasks)
     means = tuple(build(mean, title, None) for mean, title in list_shown_means(scores).items())
-    return (*means, *tasks) if len(tasks) > _FEW_TASKS else (*tasks, *means)
+    return (*means, *tasks) if len(tasks) > _MOST_TASKS_BEFORE_MEANS else (*tasks, *means)
 
 
 def _read_cell(scores: Scores, model: str, on: str, reference: str | None) -> ScoreCell:

@@ -199,7 +199,7 @@ class _PoolRun:
             attempt = running.attempt
             ended = running.handle.poll()  # before the events are read
             _record_events(self._run, attempt, running.events)
-            if ended is not None and not _is_late(self._run, attempt, ended):
+            if ended is not None and not _is_result_awaited(self._run, attempt, ended):
                 self._running.remove(running)
                 self._finish(attempt, ended)
 
@@ -286,7 +286,7 @@ def _record_events(run: RecipeRun, attempt: _Attempt, events: Path) -> None:
             attempt.outcome = {"event": name, **line}
 
 
-def _is_late(run: RecipeRun, attempt: _Attempt, ended: Ended) -> bool:
+def _is_result_awaited(run: RecipeRun, attempt: _Attempt, ended: Ended) -> bool:
     """Return whether a process has succeeded and its result may only not be visible on this disk yet."""
     if ended.code != 0:
         return False

@@ -20,7 +20,7 @@ from torch.nn.functional import one_hot
 _DEAD_SHARE = 0.01
 _DEAD_PART_OF_EVEN = 0.1
 # A heat map with more rows has one for each layer.
-_MOST_ROWS = 64
+_MOST_FIGURE_ROWS = 64
 
 
 class Routing(NamedTuple):
@@ -133,7 +133,7 @@ class RouterHealth(AuxiliaryMetrics):
             for expert, share in enumerate(shares):
                 yield f"load/{layer}/{expert}", share
             yield f"load_entropy/{layer}", self._measure_entropy(shares)
-            yield f"dead_experts/{layer}", float(self._count_dead(shares))
+            yield f"dead_experts/{layer}", float(self._count_dead_experts(shares))
             yield f"gate_sum/{layer}", gate
 
     def _measure_entropy(self, shares: Sequence[float]) -> float:
@@ -141,7 +141,7 @@ class RouterHealth(AuxiliaryMetrics):
         entropy = -sum(part * math.log(part) for part in parts)
         return max(0.0, entropy) / math.log(self.experts) if self.experts > 1 else 1.0
 
-    def _count_dead(self, shares: Sequence[float]) -> int:
+    def _count_dead_experts(self, shares: Sequence[float]) -> int:
         return sum(share < self.dead_share for share in shares)
 
     def warnings(self, counts: Tensor) -> Sequence[str]:
@@ -150,11 +150,11 @@ class RouterHealth(AuxiliaryMetrics):
             f"the router of layer {layer} has collapsed: half of its {self.experts} experts or more get "
             f"less than {self.dead_share:.2%} of the tokens; raise balance, or lower learning_rate"
             for layer, shares in by_layer
-            if 2 * self._count_dead(shares) >= self.experts
+            if 2 * self._count_dead_experts(shares) >= self.experts
         ]
 
     def figures(self, points: Sequence[tuple[int, Mapping[str, float]]]) -> Sequence[Figure]:
-        single = len(self.layers) * self.experts <= _MOST_ROWS
+        single = len(self.layers) * self.experts <= _MOST_FIGURE_ROWS
         rows = {
             f"layer {layer}, expert {expert}": f"load/{layer}/{expert}"
             for layer in self.layers

@@ -46,7 +46,7 @@ def build_hub_tasks(
         tasks = (
             [copy.deepcopy(task) for task in _pin_revision(benchmark, only)] if benchmark else []
         )
-        require_known(names)
+        require_known_tasks(names)
         for name in names:
             try:
                 tasks.append(mteb.get_task(name, languages=list(languages) or None))
@@ -82,7 +82,7 @@ def _pin_revision(benchmark: str, only: Sequence[str]) -> list[Any]:
     return [tasks[name] for name in only or tasks]
 
 
-def require_known(names: Iterable[str]) -> None:
+def require_known_tasks(names: Iterable[str]) -> None:
     """Refuse names of tasks that mteb does not have, each with a hint at a similar one.
 
     Raises:

@@ -18,7 +18,7 @@ from emberge_data import (
     RetrievalData,
 )
 
-from emberge_mteb.task_media import Sides, find_media_sides
+from emberge_mteb.task_media import SideModalities, find_media_sides
 
 # Main metric of each kind of task unless its catalogue names another, in mteb's words.
 METRICS: Mapping[TaskKind, str] = {
@@ -34,7 +34,7 @@ _METRIC_WORDS = {
     "pearson": "cosine_pearson",
     "average_precision": "cosine_ap",
 }
-_TASK_TYPES: Mapping[TaskKind, str] = {
+_MTEB_TASK_TYPES: Mapping[TaskKind, str] = {
     "retrieval": "Retrieval",
     "reranking": "Reranking",
     "classification": "Classification",
@@ -43,7 +43,7 @@ _TASK_TYPES: Mapping[TaskKind, str] = {
     "pair_classification": "PairClassification",
 }
 _MEDIA_TASK_TYPES: Mapping[TaskKind, str] = {
-    **_TASK_TYPES,
+    **_MTEB_TASK_TYPES,
     "retrieval": "Any2AnyRetrieval",
     "reranking": "Any2AnyReranking",
 }
@@ -70,7 +70,7 @@ def build_local_task(eval_set: EvalSet, data: EvalData, *, split: str, revision:
         description=f"The {split} half of {eval_set.name}, a local set.",
         dataset={"path": f"local/{eval_set.name}", "revision": revision},
         prompt=eval_set.prompt or None,
-        type=_TASK_TYPES[eval_set.task] if sides is None else _MEDIA_TASK_TYPES[eval_set.task],
+        type=_MTEB_TASK_TYPES[eval_set.task] if sides is None else _MEDIA_TASK_TYPES[eval_set.task],
         category="t2t" if sides is None else sides.category,
         modalities=["text"] if sides is None else sides.modalities,
         eval_splits=[split],
@@ -78,7 +78,9 @@ def build_local_task(eval_set: EvalSet, data: EvalData, *, split: str, revision:
         main_score=choose_main_metric(eval_set),
     )
     parent = fields.pop("parent")
-    kind = type(f"Local{_TASK_TYPES[eval_set.task]}", (parent,), {"metadata": metadata, **fields})
+    kind = type(
+        f"Local{_MTEB_TASK_TYPES[eval_set.task]}", (parent,), {"metadata": metadata, **fields}
+    )
     task = kind()
     task.dataset = dataset
     task.data_loaded = True
@@ -86,7 +88,7 @@ def build_local_task(eval_set: EvalSet, data: EvalData, *, split: str, revision:
 
 
 def _build_task_content(
-    eval_set: EvalSet, data: EvalData, split: str, sides: Sides | None
+    eval_set: EvalSet, data: EvalData, split: str, sides: SideModalities | None
 ) -> tuple[dict[str, Any], Any]:
     """Return (the task's class and its attributes, the dataset in the layout that class reads)."""
     from mteb.abstasks import AbsTaskRetrieval
@@ -153,7 +155,7 @@ def _build_clustering_content(data: ClusteringData, split: str) -> tuple[dict[st
 
 
 def _build_retrieval_content(
-    data: RetrievalData, *, sides: Sides | None = None, rerank: bool = False
+    data: RetrievalData, *, sides: SideModalities | None = None, rerank: bool = False
 ) -> Any:
     """Return a retrieval dataset, or one to `rerank` what is judged.
 
@@ -185,7 +187,7 @@ def _hash_documents(corpus: Mapping[str, str]) -> dict[str, str]:
     return {name: hashes[16 * n : 16 * (n + 1)].hex() for n, name in enumerate(corpus)}
 
 
-def _build_reranking_content(data: RerankingData, sides: Sides | None) -> Any:
+def _build_reranking_content(data: RerankingData, sides: SideModalities | None) -> Any:
     """Return a reranking dataset: equal texts are one document, and candidates are ranked per query."""
     relevant = {
         f"q{row}": dict.fromkeys(negatives, 0) | dict.fromkeys(positives, 1)

@@ -13,7 +13,7 @@ from emberge_data import EvalData, RerankingData, RetrievalData, list_eval_texts
 _KINDS: tuple[MediaKind, ...] = get_args(MediaKind)
 
 
-class Sides(NamedTuple):
+class SideModalities(NamedTuple):
     """Modalities of queries and of documents, at least one each."""
 
     queries: list[str]
@@ -34,7 +34,7 @@ class Sides(NamedTuple):
         return category if category in get_args(TaskCategory) else None
 
 
-def find_media_sides(data: EvalData) -> Sides | None:
+def find_media_sides(data: EvalData) -> SideModalities | None:
     """Return the modalities of a retrieval or reranking set; None without media and for other kinds of sets.
 
     Mteb gives the texts of other kinds of sets to a model unchanged, so there the texts contain references to
@@ -51,9 +51,9 @@ def find_media_sides(data: EvalData) -> Sides | None:
         queries = data.queries
         both = (*data.positives, *data.negatives)
         documents = (text for texts in both for text in texts)
-    sides = Sides(_list_modalities(queries), _list_modalities(documents))
+    sides = SideModalities(_list_modalities(queries), _list_modalities(documents))
     # Without a word for the pair mteb gives each side the columns of both.
-    return sides if sides.category else Sides(sides.modalities, sides.modalities)
+    return sides if sides.category else SideModalities(sides.modalities, sides.modalities)
 
 
 def _list_modalities(texts: Iterable[str]) -> list[str]:

@@ -114,11 +114,11 @@ class TaskOptions:
 
     def _read_domains(self, resolve: Callable[[Any], Any]) -> Collection[str]:
         """Return the names of the mteb tasks in the domain of the training data."""
-        from emberge_mteb.hub_tasks import list_in_domain_tasks, require_known
+        from emberge_mteb.hub_tasks import list_in_domain_tasks, require_known_tasks
 
         names = list_in_domain_tasks(self.in_domain_of, resolve)
         if names:
-            require_known(names)
+            require_known_tasks(names)
         return names
 
 

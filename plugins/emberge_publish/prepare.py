@@ -15,7 +15,13 @@ from emberge.results import list_current_results, read_artifact, require_sound_r
 from emberge.tensor_files import FileContent
 from emberge.wording import hide_places, join_some
 from emberge_evaluate import Scores, read_scores
-from emberge_report import NAME_REMARK, add_scores, read_front_matter, read_licence, split_card
+from emberge_report import (
+    MODEL_NAME_COMMENT,
+    add_scores,
+    read_front_matter,
+    read_licence,
+    split_card,
+)
 
 from emberge_publish.publication import CARD, NAME, RECORD, FileBody, Publication, PublishOptions
 
@@ -76,8 +82,8 @@ def complete_card(text: str, step: str, options: PublishOptions) -> str:
     if options.licence is not None:
         front = "\n".join([*_drop_licence(front), f"license: {options.licence}"])
     body = "\n".join(
-        line.removesuffix(NAME_REMARK).replace(f'"{step}"', f'"{options.name}"')
-        if line.endswith(NAME_REMARK)
+        line.removesuffix(MODEL_NAME_COMMENT).replace(f'"{step}"', f'"{options.name}"')
+        if line.endswith(MODEL_NAME_COMMENT)
         else line
         for line in body.replace(f"\n# {step}\n", f"\n# {title}\n", 1).split("\n")
     )

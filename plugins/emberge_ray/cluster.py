@@ -16,7 +16,7 @@ from emberge.wording import parse_size
 from emberge_local import Ended, PoolLauncher, StepHandle, StepPool, StepProcess, StepRequest
 
 # Seconds that a cluster's head may take to accept a connection.
-_ANSWER_SECONDS = 10.0
+_CONNECT_TIMEOUT_SECONDS = 10.0
 # Seconds that tasks may take to end when a run is stopped.
 _LEAVING_SECONDS = 10.0
 
@@ -131,7 +131,9 @@ def _require_answer(address: str) -> None:
     """
     host, _, port = address.removeprefix("ray://").rpartition(":")
     if host and port.isdigit():
-        socket.create_connection((host.strip("[]"), int(port)), timeout=_ANSWER_SECONDS).close()
+        socket.create_connection(
+            (host.strip("[]"), int(port)), timeout=_CONNECT_TIMEOUT_SECONDS
+        ).close()
 
 
 @contextlib.contextmanager

@@ -1,7 +1,7 @@
 """Public names of emberge_report, each with the module that defines it."""
 
 from .card_scores import add_scores as add_scores
-from .markdown import NAME_REMARK as NAME_REMARK
+from .markdown import MODEL_NAME_COMMENT as MODEL_NAME_COMMENT
 from .markdown import read_front_matter as read_front_matter
 from .markdown import read_licence as read_licence
 from .markdown import split_card as split_card

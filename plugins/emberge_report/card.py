@@ -18,7 +18,12 @@ from emberge.wording import Markdown, hide_places, make_printable, to_markdown
 
 from emberge_report.formats import format_points, format_short
 from emberge_report.lineage import Parent, Trained, trace_ancestry
-from emberge_report.markdown import NAME_REMARK, write_code_block, write_code_span, write_link
+from emberge_report.markdown import (
+    MODEL_NAME_COMMENT,
+    write_code_block,
+    write_code_span,
+    write_link,
+)
 from emberge_report.model_facts import Anatomy, list_details, read_anatomy
 
 if TYPE_CHECKING:
@@ -105,7 +110,11 @@ def draw_card(facts: CardFacts) -> str:
     details = facts.artifact.details
     ways = details.tensors if isinstance(details, MergeDetails) else {}
     text = open_template(
-        "card.md", link=_link_parent, weight=_show_weight, row_count=_count_rows, span=_span_ranks
+        "card.md",
+        link=_link_parent,
+        weight=_show_weight,
+        row_count=_format_row_count,
+        span=_span_ranks,
     ).render(
         card=facts,
         anatomy=facts.anatomy,
@@ -144,7 +153,7 @@ def _open_templates() -> Environment:
         lstrip_blocks=True,
     )
     environment.globals |= {
-        "NAME_REMARK": Markdown(NAME_REMARK),
+        "MODEL_NAME_COMMENT": Markdown(MODEL_NAME_COMMENT),
         "web_link": write_link,
         "code": lambda text, language: Markdown("\n".join(write_code_block(text, language))),
     }
@@ -251,7 +260,7 @@ def _write_options(facts: CardFacts) -> str:
     ).rstrip()
 
 
-def _count_rows(data: Trained) -> str:
+def _format_row_count(data: Trained) -> str:
     if data.rows is None:
         return UNKNOWN_WORD
     size_text = f" of {data.whole:,}" if data.whole not in (None, data.rows) else ""

@@ -14,7 +14,7 @@ from emberge.files import open_regular
 from emberge.wording import Markdown, make_printable, make_printable_lines, to_markdown
 
 # Comment after the line of a card's code that loads the model by its step's name.
-NAME_REMARK = "  # the path of this folder, or its hub id"
+MODEL_NAME_COMMENT = "  # the path of this folder, or its hub id"
 _URL_CHARACTERS = "/:?&=+,;@%~!$-._"  # kept in an address; brackets and spaces would end a link
 _CARD_FILE = "README.md"
 _LONGEST_CARD_BYTES = 1 << 20

@@ -85,7 +85,7 @@ class MeasureStatistics(TextOptions, Step):
     """Seed of the batches; by default the recipe's."""
 
     @property
-    def _models(self) -> dict[str, ModelRef]:
+    def _models_by_label(self) -> dict[str, ModelRef]:
         """Models by label; unnamed models by their references."""
         if isinstance(self.models, dict):
             return self.models
@@ -93,7 +93,7 @@ class MeasureStatistics(TextOptions, Step):
 
     def expand(self) -> Mapping[str, Step]:
         """Return a step for each model, unless one file compares them all with a base."""
-        models = self._models
+        models = self._models_by_label
         if self.measure == "delta_norms" or len(models) < 2:
             return {"": self}
         return {
@@ -104,7 +104,7 @@ class MeasureStatistics(TextOptions, Step):
     def check(self, context: Preflight) -> Iterator[Problem]:
         if not self.models:
             yield context.problem("there are no models to measure", "models")
-        for label, model in self._models.items():
+        for label, model in self._models_by_label.items():
             if "/" in label:
                 yield context.problem(f"'{label}' has a slash; name it without", "models")
             context.whole_model(model)
@@ -121,7 +121,7 @@ class MeasureStatistics(TextOptions, Step):
     def _check_models(self, context: Preflight) -> Iterator[Problem]:
         if self.base is not None:
             yield context.problem(f"{self.measure} has no base; leave it out", "base")
-        for model in self._models.values():
+        for model in self._models_by_label.values():
             folder = context.model(model)
             if folder is None:
                 continue
@@ -149,7 +149,7 @@ class MeasureStatistics(TextOptions, Step):
     def run(self, workspace: Workspace) -> Artifact:
         models = {
             name: model
-            for label, reference in self._models.items()
+            for label, reference in self._models_by_label.items()
             for name, model in number_models(label, workspace.models(reference)).items()
         }
         if self.measure == "delta_norms":
@@ -172,7 +172,7 @@ class MeasureStatistics(TextOptions, Step):
         norm_statistics = Statistics(norms, base.fingerprint, content, self.measure, facts)
         norm_statistics.write(workspace.folder)
         figure = _build_norm_figure(norms, tuple(models), base.name)
-        named = (self.base, *self._models.values())
+        named = (self.base, *self._models_by_label.values())
         return self._build_artifact(named, {"delta_norms": norms}, figures=(figure,))
 
     def _measure_models(self, workspace: Workspace, models: Mapping[str, Model]) -> Artifact:
@@ -206,7 +206,7 @@ class MeasureStatistics(TextOptions, Step):
             "data": json.loads(facts["data"])
         }
         return self._build_artifact(
-            tuple(self._models.values()), {"on": measured_facts, "models": content}
+            tuple(self._models_by_label.values()), {"on": measured_facts, "models": content}
         )
 
     def _build_job(self, workspace: Workspace, folder: Path, datasets: Sequence[Dataset]) -> FitJob:

@@ -18,7 +18,7 @@ from emberge.model_folder import Checkpoint, ModelPair
 from emberge.recipes import complete_reference, locate_model
 from emberge.tensor_files import TensorReader, TensorSpec
 from emberge.tensor_names import EMBEDDING_LAYER, LAYER, find_layer, is_buffer, is_vocabulary
-from emberge.wording import count_by_first_word, count_noun, join_some
+from emberge.wording import count_noun, format_counts_by_first_word, join_some
 from torch import Tensor
 
 from emberge_statistics.weight_comparison import LayerPart, PairSums, WeightComparison
@@ -171,9 +171,9 @@ def _have_same_shape(name: str, first: TensorSpec, second: TensorSpec) -> bool:
 def _describe_lacking(models: Sequence[str], only: Mapping[int, Sequence[str]]) -> Iterator[str]:
     for index, names in only.items():
         if names and index == 2:
-            yield f"the base lacks it, or has it in another shape: {count_by_first_word(names)}"
+            yield f"the base lacks it, or has it in another shape: {format_counts_by_first_word(names)}"
         elif names:
-            yield f"only in '{models[index]}': {count_by_first_word(names)}"
+            yield f"only in '{models[index]}': {format_counts_by_first_word(names)}"
 
 
 def _match_rows(matched: _MatchedPairs, checkpoints: Sequence[Checkpoint]) -> None:

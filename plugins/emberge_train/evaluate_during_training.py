@@ -32,7 +32,7 @@ _DOMAINS = ("ind", "ood")
 
 @dataclass(frozen=True, kw_only=True)
 class EvaluateDuringTraining:
-    """Scores of the model during its training, which decide when it ends.
+    """Evaluation of the model during its training; its scores decide when the training ends.
 
     The result is the best of the scored models, the earliest of equals.
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from emberge import RecipeError
 from emberge.wording import (
-    count_by_first_word,
     count_noun,
+    format_counts_by_first_word,
     format_size,
     hide_places,
     join_some,
@@ -50,7 +50,7 @@ def test_numbers_and_lists_are_short_and_nouns_follow_their_number() -> None:
     assert join_some("abcde") == "a, b, c and 2 more"
     assert join_some(iter("abc"), 1) == "a and 2 more"
     names = ["visual.blocks.0.weight", "lm_head.weight", "visual.merger.weight"]
-    assert count_by_first_word(names) == "visual (2 tensors), lm_head (1 tensor)"
+    assert format_counts_by_first_word(names) == "visual (2 tensors), lm_head (1 tensor)"
     assert count_noun(1, "merge strategy") == "1 merge strategy"
     assert count_noun(1200, "loss") == "1,200 losses"
     assert [make_plural(noun) for noun in ("merge strategy", "key", "batch", "step")] == [

@@ -14,7 +14,12 @@ from emberge.merging.chain import Chain, ModelOptions, Resolver
 from emberge.merging.request import Compute
 from emberge.merging.row_entries import RowStatistics, StatisticsEntry
 from emberge.merging.streaming.jobs import MergeJob, convert_piece
-from emberge.merging.streaming.scheduler import GRANULE, PutPiece, SchedulerLimits, run_jobs
+from emberge.merging.streaming.scheduler import (
+    GRANULE_ELEMENTS,
+    PutPiece,
+    SchedulerLimits,
+    run_jobs,
+)
 from emberge.numerics import DeltaProgram, NoRows, load_kernels
 from emberge.tensor_files import TensorSource, TensorSpec, view_bytes
 from emberge.tensor_names import find_layer, measure_depths
@@ -57,7 +62,7 @@ class _MergeSettings:
     dtype: Compute = "float32"
     seed: int = 0
     block: int | None = None
-    granule: int = GRANULE
+    granule: int = GRANULE_ELEMENTS
     workers: int = 1
     device: str = "cpu"
     options: Sequence[ModelOptions] = field(default_factory=tuple)

@@ -11,7 +11,7 @@ from typing import ClassVar, Literal, get_args
 from emberge.wording import hide_places
 
 # The plus sign at which an adapter begins: it precedes a folder, a hub id or `pkg:`.
-_ADAPTER = re.compile(r"\+(?=(?:\.{1,2}|~|[\w.-]+)?/|\w+:)")
+_ADAPTER_SIGN = re.compile(r"\+(?=(?:\.{1,2}|~|[\w.-]+)?/|\w+:)")
 # Longest name of a part, in characters. Of a longer name the end is kept, since paths of models
 # differ there.
 _LONGEST_TEXT = 80
@@ -47,12 +47,12 @@ class Reference:
     @property
     def main(self) -> str:
         """The text before an adapter."""
-        return _ADAPTER.split(self.text, maxsplit=1)[0]
+        return _ADAPTER_SIGN.split(self.text, maxsplit=1)[0]
 
     @property
     def adapter(self) -> str | None:
         """The text after the plus sign of `model+adapter`."""
-        _, *adapter = _ADAPTER.split(self.text, maxsplit=1)
+        _, *adapter = _ADAPTER_SIGN.split(self.text, maxsplit=1)
         return adapter[0] if adapter else None
 
     def __str__(self) -> str:

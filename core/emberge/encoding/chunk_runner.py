@@ -202,7 +202,7 @@ class ChunkRunner:
         return self._graphs.pop(index, None)
 
     def run(self, index: int, features: Features) -> ChunkOutput:
-        """Return a chunk's output."""
+        """Run a chunk's forward pass with the chunk's random numbers, and return its output."""
         with (
             self.use_seeded_autocast(index, seeded=self.plan.draws_random),
             self._choose_attention(index),

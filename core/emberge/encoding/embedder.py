@@ -151,7 +151,7 @@ class TextEmbedder:
 
 
 def _describe_infinite(model: str, share: str = "") -> str:
-    """Return the problem with a model whose embeddings are not finite, or that share of them."""
+    """Return the message that a model's embeddings, or a `share` of them, are not finite."""
     return (
         f"{model}: {share}embeddings are not finite; is the model sound? "
         "Make it again, or load it with dtype: float32"

@@ -28,7 +28,7 @@ _ADVICE = {
 _SIDE_FILES_SIZE = 1 << 20
 # The kernel takes no more of one announcement than it would read ahead by itself, or than the disk moves at
 # once: this much nearly everywhere.
-_ANNOUNCED_BYTES = 256 << 10
+_ADVISED_BYTES = 256 << 10
 _NOWAIT: int | None = getattr(os, "RWF_NOWAIT", None)
 
 
@@ -72,8 +72,8 @@ def announce(handle: int, start: int, end: int) -> None:
     try:
         os.preadv(handle, [bytearray(1)], end - 1, _NOWAIT)
     except BlockingIOError:
-        for offset in range(start, end, _ANNOUNCED_BYTES):
-            length = min(_ANNOUNCED_BYTES, end - offset)
+        for offset in range(start, end, _ADVISED_BYTES):
+            length = min(_ADVISED_BYTES, end - offset)
             os.posix_fadvise(handle, offset, length, os.POSIX_FADV_WILLNEED)
     except OSError:
         return  # a file system that cannot tell

@@ -58,13 +58,13 @@ def open_whole_model(model: Model, work: Path, machine: Machine | None = None) -
     out.parent.mkdir(parents=True, exist_ok=True)
     try:
         if not out.is_dir():
-            _build_whole(model, model.adapter, out, machine)
+            _build_whole_model(model, model.adapter, out, machine)
         yield out
     finally:
         shutil.rmtree(out, ignore_errors=True)
 
 
-def _build_whole(model: Model, adapter: Path, out: Path, machine: Machine | None) -> None:
+def _build_whole_model(model: Model, adapter: Path, out: Path, machine: Machine | None) -> None:
     """Write the adapted model's folder at `out`."""
     from emberge.merging.merge_to_folder import identify_content  # these load torch
     from emberge.merging.streaming.jobs import CopyJob

@@ -160,7 +160,7 @@ def _choose_template(
 
 
 def _plan_from_folders(plan: MergePlan, checkpoints: Mapping[str, Checkpoint]) -> MergePlan:
-    """Complete a plan from configs and tokenizers alone, as the template has no weights yet."""
+    """Complete a plan whose template has no weights yet, from configs and tokenizers alone."""
     name = _choose_template(plan.request, checkpoints, {})
     template = plan.template or checkpoints.get(name)
     if template is None:

@@ -26,7 +26,7 @@ from emberge.tensor_files import TensorSpec, encode_header, read_header
 if TYPE_CHECKING:
     from torch import Tensor
 
-STATISTICS = "statistics.safetensors"
+STATISTICS_FILE = "statistics.safetensors"
 """The file's name in the folder of a step that measures."""
 _CONTENT = "content"
 _READ_BYTES = 1 << 20
@@ -49,7 +49,7 @@ class Statistics:
         """Return the numbers for a block by label; a tensor's own entries come before its layer's."""
         return {**self.values.get(layer, {}), **self.values.get(tensor, {})}
 
-    def write(self, folder: Path, name: str = STATISTICS) -> Path:
+    def write(self, folder: Path, name: str = STATISTICS_FILE) -> Path:
         """Write the file into the folder and return its path; plain numbers become float64 tensors.
 
         Raises:
@@ -88,7 +88,7 @@ class Statistics:
                     )
                 specs[name] = spec
         return self._write(
-            folder / STATISTICS, list(specs.values()), lambda spec: _read_data([spec])
+            folder / STATISTICS_FILE, list(specs.values()), lambda spec: _read_data([spec])
         )
 
     def _write(
@@ -128,7 +128,7 @@ class StatisticsFile:
         Raises:
             CheckpointError: if it is missing or damaged.
         """
-        path = path / STATISTICS if path.is_dir() else path
+        path = path / STATISTICS_FILE if path.is_dir() else path
         if not path.is_file():
             raise CheckpointError(f"{path}: there is no such statistics file")
         return cls(path, *read_header(path))

@@ -88,7 +88,7 @@ _FactId = tuple[str, int]
 
 @dataclass(frozen=True, slots=True)
 class Fact:
-    """A fact that a folder states: its value, and where a result has it.
+    """A fact that a model's folder states: its value, and the file of a result that stores it.
 
     `written` has the keys of the file, if they are not `key` with `value`. `number` is that of the module in
     the chain. `store` is a file in the root, a row of `_STORES` or, for a file, one of `_FILES`; a fact

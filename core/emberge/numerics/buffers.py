@@ -61,7 +61,7 @@ def _take_memory(size: int) -> mmap.mmap:
     for i in reversed(free_indices):
         if len(pool[i]) < size:
             del pool[i]
-    pool.append(map_bytes(size))
+    pool.append(map_memory(size))
     return pool[-1]
 
 
@@ -72,11 +72,11 @@ def make_array(shape: Sequence[int], dtype: Any) -> np.ndarray:
     from shrinking, and memory would grow by a block for each of them.
     """
     count = math.prod(shape)
-    memory = map_bytes(max(1, count * np.dtype(dtype).itemsize))
+    memory = map_memory(max(1, count * np.dtype(dtype).itemsize))
     return np.frombuffer(memory, dtype, count).reshape(tuple(shape))
 
 
-def map_bytes(size: int) -> mmap.mmap:
+def map_memory(size: int) -> mmap.mmap:
     """Return private memory outside the heap, which is freed with its last reference."""
     if sys.platform == "win32":
         return mmap.mmap(-1, size)

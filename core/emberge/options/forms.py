@@ -87,7 +87,7 @@ class Choice(Form):
 
 @dataclass(frozen=True)
 class Anything(Form):
-    """Plain data of any structure."""
+    """Form of an option that takes plain data of any structure."""
 
 
 @dataclass(frozen=True)
@@ -254,7 +254,7 @@ class ByData(_Wrapped):
 
 @dataclass(frozen=True)
 class Maybe(_Wrapped):
-    """A value or nothing."""
+    """Form of an option that takes a value or null."""
 
     template = "{} or nothing"
 

@@ -89,7 +89,7 @@ class TextOptions:
 
     @property
     def lengths(self) -> tuple[int | None, ...]:
-        """All largest numbers of tokens that the options name."""
+        """All limits on the tokens of a text that the options set."""
         options = (self.max_length, self.query_length, self.document_length)
         return tuple(length for option in options for length in option.values)
 

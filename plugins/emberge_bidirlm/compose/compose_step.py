@@ -81,8 +81,8 @@ class Compose(Step):
         return {option: reference.text for option, reference in self.models.items()}
 
     @property
-    def _has_steps(self) -> bool:
-        """True if a step makes one of the models, so that `check` cannot compare them."""
+    def _needs_steps(self) -> bool:
+        """True if another step makes one of the models, so that `check` cannot compare them."""
         return any(reference.step for reference in self.models.values())
 
     def check(self, context: Preflight) -> Iterator[Problem]:
@@ -122,7 +122,7 @@ class Compose(Step):
             }
             specialists = {k: Specialist(k, Checkpoint(folders[k])) for k in self.specialists}
             plan = Composition(Checkpoint(folders["text"]), specialists, self.rope_from, self.names)
-            for warning in plan.warnings if self._has_steps else ():
+            for warning in plan.warnings if self._needs_steps else ():
                 workspace.warn(warning)
             _build(plan, [model.fingerprint for model in models.values()], workspace)
             details = _describe_result(plan)
@@ -133,7 +133,7 @@ class Compose(Step):
             details={"composed": details},
             origin="changed",
             made_by="composing",
-            warnings=() if self._has_steps else plan.warnings,
+            warnings=() if self._needs_steps else plan.warnings,
         )
 
 

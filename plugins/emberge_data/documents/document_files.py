@@ -105,7 +105,7 @@ def _walk_folder(folder: Path, skipped: defaultdict[str, list[str]]) -> Iterator
         links = (name for name in folders if Path(directory, name).is_symlink())
         for name in sorted([*filter(_is_shown, names), *links]):
             file = Path(directory, name)
-            if reason := _find_problem(file):
+            if reason := _explain_skip(file):
                 skipped[reason].append(file.relative_to(folder).as_posix())
             else:
                 yield file
@@ -115,7 +115,7 @@ def _is_shown(name: str) -> bool:
     return not name.startswith(".") and name not in _SKIPPED_FOLDERS
 
 
-def _find_problem(file: Path) -> str:
+def _explain_skip(file: Path) -> str:
     """Return why a file is not read, "" if it is of a kind that is."""
     if file.is_symlink():
         return "a link, which may lead out of the folder"

@@ -12,7 +12,7 @@ from emberge.data import MediaValues, read_examples
 from emberge.media import MediaFolder
 from emberge.wording import format_path, join_some
 
-from emberge_data.document_rows import read_placed_rows
+from emberge_data.document_rows import read_rows_with_places
 from emberge_data.evaluation.eval_data import (
     ClassificationData,
     ClusteringData,
@@ -104,7 +104,7 @@ class _HalfReader:
 
     def read_rows(self, stem: str) -> Iterator[tuple[str, Mapping[str, Any]]]:
         """Return an iterator over `file:line` and each row of a file."""
-        return read_placed_rows(self.find_file(stem), self.readers)
+        return read_rows_with_places(self.find_file(stem), self.readers)
 
     def list_examples(self, stem: str, task: TaskKind) -> list[tuple[str, Example]]:
         """Read rows in the format of training files, each after its `file:line`, with the same checks."""

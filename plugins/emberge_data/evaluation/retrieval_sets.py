@@ -17,7 +17,7 @@ from emberge.contracts import Split, strip_media_marks
 from emberge.data import MediaValues
 from emberge.wording import format_path
 
-from emberge_data.document_rows import parse_document, read_placed_rows
+from emberge_data.document_rows import parse_document, read_rows_with_places
 from emberge_data.evaluation.eval_data import EvalSet, RetrievalData
 from emberge_data.json_lines import read_text_lines
 
@@ -176,7 +176,7 @@ def read_searched_documents(
             if line.strip():
                 documents.add(strip_media_marks(line))
     else:
-        for where, row in read_placed_rows(path, readers):
+        for where, row in read_rows_with_places(path, readers):
             _add_row(documents, where, row, media)
     if not documents.texts:
         raise DataError(f"{documents.file}: there are no documents; give a file with texts")

@@ -118,12 +118,14 @@ def _count_higher(
     for part, documents, tile in similarity.compute_tiles(queries, searched):
         tile[row_has_document[rows[part]][:, documents].nonzero()] = -torch.inf
         limits = torch.from_numpy(scores[pairs[part], None]).to(tile.device)
-        higher, least = (_count(tile > limits + add) for add in (_EQUAL_MARGIN, -_EQUAL_MARGIN))
+        higher, least = (
+            _count_true(tile > limits + add) for add in (_EQUAL_MARGIN, -_EQUAL_MARGIN)
+        )
         counts[part] += (higher + least) / 2
     return counts
 
 
-def _count(mask: Tensor) -> Numbers:
+def _count_true(mask: Tensor) -> Numbers:
     """Return the number of true entries of each row."""
     import numpy as np
 

@@ -20,7 +20,7 @@ from emberge import (
 )
 
 from emberge_data.steps.data_step import DataStep
-from emberge_data.steps.outcome import Outcome, drop_lonely, drop_texts
+from emberge_data.steps.outcome import Outcome, drop_rows_without_partners, drop_texts
 from emberge_data.steps.text_similarity import RUN_WORDS
 
 if TYPE_CHECKING:
@@ -112,7 +112,7 @@ class Decontaminate(DataStep):
         return self.finish(
             workspace,
             (
-                (dataset, drop_lonely(dataset, functools.partial(outcomes, dataset)))
+                (dataset, drop_rows_without_partners(dataset, functools.partial(outcomes, dataset)))
                 for dataset in datasets
             ),
         )

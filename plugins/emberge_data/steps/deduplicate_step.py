@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from emberge import Artifact, Example, PositiveShare, Workspace
 
 from emberge_data.steps.data_step import DataStep
-from emberge_data.steps.outcome import Outcome, drop_lonely
+from emberge_data.steps.outcome import Outcome, drop_rows_without_partners
 from emberge_data.steps.text_similarity import SHINGLE, ComparedTexts, normalise
 
 if TYPE_CHECKING:
@@ -78,7 +78,12 @@ class Deduplicate(DataStep):
         return self.finish(
             workspace,
             (
-                (dataset, drop_lonely(dataset, functools.partial(outcomes, dataset, start)))
+                (
+                    dataset,
+                    drop_rows_without_partners(
+                        dataset, functools.partial(outcomes, dataset, start)
+                    ),
+                )
                 for dataset, start in zip(datasets, rows.starts, strict=False)
             ),
         )

@@ -148,7 +148,7 @@ def draw_changes(title: str, sets: Iterable[SetChanges]) -> str:
     return "\n".join([f"# {to_markdown(title)}", "", *format_markdown_table(head, rows, "lrrrrl")])
 
 
-def drop_lonely(
+def drop_rows_without_partners(
     dataset: StoredDataset, outcomes: Callable[[], Iterable[Outcome]]
 ) -> Iterator[Outcome]:
     """Yield the outcomes of rows; in a set that draws positives by label, drop a label's only remaining row.

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from scipy.sparse import coo_array
 from scipy.sparse.csgraph import connected_components
 
-from emberge_data.steps.outcome import NOUNS, TRAIN, Outcome, drop_lonely, drop_texts
+from emberge_data.steps.outcome import NOUNS, TRAIN, Outcome, drop_rows_without_partners, drop_texts
 from emberge_data.steps.row_texts import RowTexts
 
 if TYPE_CHECKING:
@@ -49,7 +49,7 @@ class SplitParts:
 
     def read_examples(self, dataset: StoredDataset, part: int) -> Iterator[Example]:
         """Yield the rows of one of the other parts."""
-        outcomes = drop_lonely(dataset, partial(self.list_outcomes, dataset, part))
+        outcomes = drop_rows_without_partners(dataset, partial(self.list_outcomes, dataset, part))
         return (outcome.after for outcome in outcomes if outcome.after is not None)
 
 

@@ -20,7 +20,7 @@ from emberge import (
 )
 
 from emberge_data.steps.data_step import DataStep
-from emberge_data.steps.outcome import DEV, NOUNS, TEST, TRAIN, drop_lonely
+from emberge_data.steps.outcome import DEV, NOUNS, TEST, TRAIN, drop_rows_without_partners
 from emberge_data.steps.text_similarity import SHINGLE
 
 if TYPE_CHECKING:
@@ -114,7 +114,10 @@ class Split(DataStep):
         return self.finish(
             workspace,
             (
-                (dataset, drop_lonely(dataset, partial(parts.list_outcomes, dataset)))
+                (
+                    dataset,
+                    drop_rows_without_partners(dataset, partial(parts.list_outcomes, dataset)),
+                )
                 for dataset in datasets
             ),
             dev=((dataset, parts.read_examples(dataset, DEV)) for dataset in datasets),

@@ -15,11 +15,11 @@ from emberge_data.steps.text_similarity import normalise, split_words
 StructureKind = Literal["title", "heading", "docstring", "sentence"]
 STRUCTURE_KINDS: tuple[StructureKind, ...] = ("title", "heading", "docstring", "sentence")
 
-MIN_WORDS = 8
+FEWEST_PASSAGE_WORDS = 8
 """Words of a passage from which it gets queries; of a shorter one, other passages say the same."""
 # Words of a first sentence that is a query.
 _SENTENCE_WORDS = range(4, 41)
-_HEADING_WORDS = 3  # a heading with fewer is put behind the document's title
+_FEWEST_HEADING_WORDS = 3  # a heading with fewer is put behind the document's title
 _EMPTY_DOCSTRING = re.compile(r"[ \t]*[rRuU]?(\"\"\"|''')\s*\1[ \t]*\n?")
 
 
@@ -61,7 +61,7 @@ def write_from_structure(
     chosen = _choose(_drop_repeated(offered), kinds, most)
     taken = _take_out(passages, [query for query in chosen if not query.problem])
     return taken, [
-        query if query.problem else replace(query, problem=_find_problem(query, taken[query.place]))
+        query if query.problem else replace(query, problem=_explain_drop(query, taken[query.place]))
         for query in chosen
     ]
 
@@ -77,10 +77,10 @@ def _choose(queries: Sequence[WrittenQuery], kinds: Sequence[str], most: int) ->
     return sorted(chosen, key=lambda one: one.place)
 
 
-def _find_problem(query: WrittenQuery, passage: TextPassage) -> str:
+def _explain_drop(query: WrittenQuery, passage: TextPassage) -> str:
     if is_within(query.text, passage.full_text):
         return "is still in its passage"
-    if count_words([passage.text]) < MIN_WORDS and not _is_specific(passage.text):
+    if count_words([passage.text]) < FEWEST_PASSAGE_WORDS and not _is_specific(passage.text):
         return "leaves too little of its passage"
     return ""
 
@@ -108,7 +108,7 @@ def _list_queries(
 
 def _offer_heading(title: str, heading: str) -> tuple[str, str, str]:
     """Return the offer of a heading, after the title if the heading alone says little."""
-    text = heading if count_words([heading]) >= _HEADING_WORDS else f"{title} {heading}"
+    text = heading if count_words([heading]) >= _FEWEST_HEADING_WORDS else f"{title} {heading}"
     return "heading", text.strip(), heading
 
 
@@ -120,7 +120,7 @@ def _find_first_sentence(text: str) -> Iterator[str]:
     if is_prose and len(sentence.split()) <= _SENTENCE_WORDS.stop and "|" not in sentence:
         count = count_words([sentence])
         has_length = count in _SENTENCE_WORDS or " " not in sentence
-        if has_length and count_words([text]) - count >= MIN_WORDS:
+        if has_length and count_words([text]) - count >= FEWEST_PASSAGE_WORDS:
             yield sentence
 
 
@@ -168,7 +168,7 @@ def _find_askable(passages: Sequence[TextPassage]) -> set[int]:
     return {
         place
         for place, text in enumerate(texts)
-        if counts[text] == 1 and len(split_words(text)) >= MIN_WORDS
+        if counts[text] == 1 and len(split_words(text)) >= FEWEST_PASSAGE_WORDS
     }
 
 

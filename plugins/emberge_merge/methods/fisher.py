@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 # Added to each (normalised) Fᵢ: numbers that no loss depends on are averaged evenly.
-_FLOOR = 1e-6
+_FISHER_FLOOR = 1e-6
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -82,7 +82,7 @@ class Fisher(MergeStrategy):
                 for model in block.models
             ]
         )
-        shares += _FLOOR
+        shares += _FISHER_FLOOR
         shares *= _reshape_like(weights, block.tensors)
         return _average_weighted(block.tensors, shares)
 

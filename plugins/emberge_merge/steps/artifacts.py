@@ -16,7 +16,7 @@ from emberge.contracts import (
     TrainingCost,
     TrainingWork,
 )
-from emberge.wording import count_by_first_word
+from emberge.wording import format_counts_by_first_word
 
 if TYPE_CHECKING:
     from emberge import Model, ModelRef
@@ -60,7 +60,9 @@ def build_artifact(
             "dropped": len(plan.dropped),
         },
         dtype=plan.dtype,
-        left_out={p: count_by_first_word(plan.omitted[n]) for p, n in names if n in plan.omitted},
+        left_out={
+            p: format_counts_by_first_word(plan.omitted[n]) for p, n in names if n in plan.omitted
+        },
         left_out_tensors=_join_numbered(plan.dropped),
         left_out_files={p: list(stated.left_files[n]) for p, n in names if n in stated.left_files},
         copied_heads=list(stated.heads),

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from emberge import Stage
 from emberge.merging import MergePlan, find_weighing_link
 from emberge.model_folder import describe_origin
-from emberge.wording import count_by_first_word, format_size, join_some
+from emberge.wording import format_counts_by_first_word, format_size, join_some
 
 _SHOWN_NAMES = 3
 _WEIGHTS_BY_ROLE = {
@@ -57,7 +57,7 @@ def _describe_tensors(plan: MergePlan) -> Iterator[tuple[str, str]]:
         parts += [f"{len(names)} {word} ({listed})"] if names else []
     yield "tensors", ", ".join(parts)
     for name, left in plan.omitted.items():
-        yield "left out", f"of '{name}': {count_by_first_word(left)}"
+        yield "left out", f"of '{name}': {format_counts_by_first_word(left)}"
     yield "writes", f"{format_size(sum(t.out.nbytes for t in plan.tensors))}, {plan.dtype}"
 
 

@@ -44,7 +44,7 @@ def choose_tokens(
         kept.add(vocabulary.unknown_token)
     kept |= set(_list_characters(vocabulary, counts))
     if vocabulary.algorithm == "Unigram":
-        kept.add(_find_lowest_score(vocabulary.scores))
+        kept.add(_find_index_of_lowest_score(vocabulary.scores))
     if vocabulary.algorithm == "BPE":
         built = [vocabulary.base[number] for number in kept if number in vocabulary.base]
         kept |= {vocabulary.ids[token] for token in vocabulary.merge_table.list_parts(built)}
@@ -82,5 +82,5 @@ def find_script(character: str) -> str | None:
     return None if script in {"", "COMBINING"} else script
 
 
-def _find_lowest_score(scores: Sequence[tuple[str, str]]) -> int:
+def _find_index_of_lowest_score(scores: Sequence[tuple[str, str]]) -> int:
     return min(range(len(scores)), key=lambda number: float(scores[number][1]))

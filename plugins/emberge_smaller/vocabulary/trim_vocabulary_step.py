@@ -111,7 +111,7 @@ class TrimVocabulary(Step):
             stated: dict[str, str] = read_settings(folder).get("prompts") or {}
             prompts = list(dict.fromkeys(("", *stated.values())))
             counts = count_with_prompts(tokenizer, texts, prompts, vocabulary.size)
-            unknown = require_known(vocabulary, counts)
+            unknown = measure_unknown_share(vocabulary, counts)
             kept = choose_tokens(vocabulary, counts, list_named_tokens(checkpoint, vocabulary))
             trimmed = TrimmedModel(checkpoint, CutTokenizer(vocabulary, kept), table)
             trimmed.write(workspace, model.fingerprint)
@@ -140,7 +140,7 @@ def _read_texts(workspace: Workspace, entries: Sequence[DataEntry]) -> DistinctT
     return DistinctTexts(list_texts(load_step_datasets(workspace, entries)), workspace.work)
 
 
-def require_known(vocabulary: SubwordVocabulary, counts: NDArray[np.int64]) -> float:
+def measure_unknown_share(vocabulary: SubwordVocabulary, counts: NDArray[np.int64]) -> float:
     """Return the share of unknown tokens in a corpus, of those that are not special.
 
     `counts` [size] is how often each token occurs.

@@ -8,7 +8,7 @@ import pytest
 from emberge import CheckpointError
 from emberge_publish.prepare import choose_files, complete_card
 from emberge_publish.publication import NAME, PublishOptions
-from emberge_report import NAME_REMARK
+from emberge_report import MODEL_NAME_COMMENT
 
 
 def test_only_files_of_the_record_are_published_and_links_are_refused(tmp_path: Path) -> None:
@@ -48,7 +48,7 @@ def test_the_published_card_loads_the_model_by_its_name_on_the_hub(call: str) ->
     head, line = "---\ntags: [a]\n---\n\n", f"model = {call}"
     before, after = line.format('"soup"'), line.format('"me/other"')
     found = complete_card(
-        f"{head}# soup\n\n{before}{NAME_REMARK}\nprint('soup')\n",
+        f"{head}# soup\n\n{before}{MODEL_NAME_COMMENT}\nprint('soup')\n",
         "soup",
         PublishOptions(name="me/other"),
     )

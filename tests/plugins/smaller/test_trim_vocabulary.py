@@ -22,7 +22,7 @@ from emberge_smaller import CutTokenizer, SubwordVocabulary, TrimVocabulary, cho
 from emberge_smaller.token_vectors import read_tokenizer
 from emberge_smaller.vocabulary.corpus_tokens import count_covered, require_equal_tokens
 from emberge_smaller.vocabulary.cut_tokenizer import renumber_ids
-from emberge_smaller.vocabulary.trim_vocabulary_step import require_known
+from emberge_smaller.vocabulary.trim_vocabulary_step import measure_unknown_share
 from safetensors.torch import load_file
 from sentence_transformers import SentenceTransformer
 from tokenizers import Tokenizer, models, processors
@@ -273,10 +273,10 @@ def test_the_share_of_unknown_tokens_ignores_special_tokens(wholes: dict[str, Pa
     counts[5000:5910] = 1
     for token, count in (("[UNK]", 90), ("[CLS]", 50), ("[SEP]", 50)):
         counts[vocabulary.ids[token]] = count
-    assert require_known(vocabulary, counts) == pytest.approx(0.09)
+    assert measure_unknown_share(vocabulary, counts) == pytest.approx(0.09)
     counts[vocabulary.ids["[UNK]"]] = 110
     with pytest.raises(DataError, match="11% of its tokens are unknown"):
-        require_known(vocabulary, counts)
+        measure_unknown_share(vocabulary, counts)
 
 
 def test_marks_that_combine_with_letters_of_any_script_are_kept(tmp_path: Path) -> None:

@@ -31,7 +31,7 @@ Task = Callable[[], None]
 MeasuresByJob = dict[int, list[Measures]]
 # Measures that are joined at once.
 _MEASURES_PER_JOIN = 16
-GRANULE = 1 << 19
+GRANULE_ELEMENTS = 1 << 19
 """Elements measured at once, on every machine, as another value changes the last bits of sums."""
 PRODUCED_BYTES = 12 << 20
 """Largest number of bytes of the rows that a thread produces at once.
@@ -54,7 +54,7 @@ class SchedulerLimits:
     memory: int | None = None
     devices: tuple[str, ...] = ("cpu",)
     block: int | None = None
-    granule: int = GRANULE
+    granule: int = GRANULE_ELEMENTS
 
     @property
     def uses_gpu(self) -> bool:

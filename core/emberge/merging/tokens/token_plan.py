@@ -15,7 +15,7 @@ from emberge.merging.tokens.tokenizer import Tokenizer, assign_token_ids
 from emberge.model_folder import TokenizerFiles, TrunkConfig, read_object
 
 # Files of older formats that repeat parts of tokenizer.json.
-_OLDER_FILES = ("vocab.txt", "vocab.json", "merges.txt", "added_tokens.json")
+_OLDER_TOKENIZER_FILES = ("vocab.txt", "vocab.json", "merges.txt", "added_tokens.json")
 _FLAGS = ("single_word", "lstrip", "rstrip", "normalized", "special")
 NO_ROW = -1
 """The row of a token that a model lacks."""
@@ -114,7 +114,7 @@ def _insert_tokens(folder: Path, new: Sequence[NewToken]) -> None:
     if model["type"] == "BPE":
         _append_merges(model, new)
     _write_json(files.json_path, content)
-    for other in (*files.list_other_formats(), *(folder / name for name in _OLDER_FILES)):
+    for other in (*files.list_other_formats(), *(folder / name for name in _OLDER_TOKENIZER_FILES)):
         other.unlink(missing_ok=True)  # they would lack the new tokens
 
 

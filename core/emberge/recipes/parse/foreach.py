@@ -16,7 +16,7 @@ NAME = r"[A-Za-z0-9_][A-Za-z0-9_-]*"
 _STEP_USE = re.compile(rf"\$({NAME})(\.checkpoints)?(\+.+)?")
 _VARIABLE_USE = re.compile(rf"\$(\$|{NAME})")
 _LONGEST_SLUG = 40
-_MOST_ROWS = 2000
+_MOST_COMBINATIONS = 2000
 
 
 @dataclass(frozen=True)
@@ -60,8 +60,8 @@ def _multiply_lists(node: Fields, problems: list[Problem]) -> list[dict[str, Nod
             message = f"foreach: '{name}' needs a list of values, not {describe_node(values)}"
         problems += [Problem(message, node.locate(name))] if message else []
     count = math.prod(map(len, columns))
-    if count > _MOST_ROWS:
-        message = f"foreach: {count:,} combinations are more than {_MOST_ROWS:,}; leave values out"
+    if count > _MOST_COMBINATIONS:
+        message = f"foreach: {count:,} combinations are more than {_MOST_COMBINATIONS:,}; leave values out"
         problems.append(Problem(message, node.where))
     if len(problems) > before:
         return []

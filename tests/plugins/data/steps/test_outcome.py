@@ -7,7 +7,13 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from emberge import DatasetInfo, Example
-from emberge_data.steps.outcome import SHOWN_ROWS, Outcome, SetChanges, draw_changes, drop_lonely
+from emberge_data.steps.outcome import (
+    SHOWN_ROWS,
+    Outcome,
+    SetChanges,
+    draw_changes,
+    drop_rows_without_partners,
+)
 
 from tests.support.training_data import InMemory
 
@@ -74,9 +80,9 @@ def test_the_last_row_of_a_label_goes_where_positives_are_drawn() -> None:
         asked.append(1)
         yield from given
 
-    assert list(drop_lonely(dataset(*rows), outcomes)) == given
+    assert list(drop_rows_without_partners(dataset(*rows), outcomes)) == given
     assert len(asked) == 1
-    found = list(drop_lonely(dataset(*rows, draws_positives=True), outcomes))
+    found = list(drop_rows_without_partners(dataset(*rows, draws_positives=True), outcomes))
     alone = "no other row of its label is left"
     assert [one.note for one in found] == [alone, "a copy", "kept", "kept", alone]
     assert [one.after for one in found] == [None, None, rows[2], rows[3], None]
