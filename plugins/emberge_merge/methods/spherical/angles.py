@@ -33,7 +33,7 @@ class Span:
 
     @classmethod
     def of(cls, products: np.ndarray, differences: np.ndarray) -> Span:
-        """Build a span from inner products of vectors, and those of the first vector and the differences to it."""
+        """Build a span from inner products of vectors, and those of the first and the differences to it."""
         squares = products.diagonal(axis1=-2, axis2=-1)
         squared_distance = differences.diagonal(axis1=-2, axis2=-1)[..., 1:].max(-1, initial=0.0)
         turned = squared_distance <= squares.min(-1) / 4
