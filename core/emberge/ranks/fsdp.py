@@ -127,7 +127,7 @@ def sum_gradients(parameters: Sequence[Tensor], ranks: Ranks, splits_weights: bo
         for parameter in whole_parameters:
             if parameter.grad is not None:
                 parameter.grad.div_(ranks.size)
-    ranks.sum_gradients(whole_parameters)
+    ranks.add_up_gradients(whole_parameters)
 
 
 def clip_gradients(parameters: Sequence[Tensor], limit: float) -> Tensor:

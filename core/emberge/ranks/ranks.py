@@ -37,7 +37,7 @@ class RanksError(EmbergeError):
 
 
 class LostRankError(RanksError):
-    """Error of a rank that waits for another one which has ended."""
+    """Error of a collective that failed, usually because another rank has ended."""
 
 
 def shard_rows(size: int, rank: int, ranks: int) -> slice:
@@ -49,15 +49,16 @@ def shard_rows(size: int, rank: int, ranks: int) -> slice:
 class Ranks:
     """Rank of this process among those that train together, and their collectives.
 
-    The first rank writes files and logs, the others only train. All see the `store`, and wait for each other
-    for days in the group `patient`.
+    The first rank writes files and logs, the others only train. With several ranks, all see the `store`,
+    through which the ranks of a recipe's run count themselves, and wait for each other for days in the group
+    `patient`.
     """
 
     rank: int = 0
     size: int = 1
     device: str = "cpu"
-    store: Any = None
-    patient: Any = None
+    store: dist.Store | None = None
+    patient: dist.ProcessGroup | None = None
 
     @property
     def is_first(self) -> bool:
@@ -112,7 +113,7 @@ class Ranks:
             dist.all_reduce(maximum, op=dist.ReduceOp.MAX)
         return int(maximum)
 
-    def sum_gradients(self, parameters: Sequence[Tensor]) -> None:
+    def add_up_gradients(self, parameters: Sequence[Tensor]) -> None:
         """Replace each gradient by the sum over all ranks; a gradient that no rank has stays None."""
         if self.size == 1:
             return
@@ -144,16 +145,16 @@ class Ranks:
         if self.size == 1:
             return work()
         if not self.is_first:
-            failure, result = self.share(None)
+            failure, result = self.send_from_first(None)
             if failure is not None:
                 raise RanksError(failure)
             return result  # type: ignore[no-any-return]
         try:
             result = work()
         except Exception as error:  # whatever it is, the others wait for it
-            self.share((str(error), None))
+            self.send_from_first((str(error), None))
             raise
-        self.share((None, result))
+        self.send_from_first((None, result))
         return result
 
     def wait_for_all(self) -> None:
@@ -162,8 +163,8 @@ class Ranks:
             with _explain_lost_rank():
                 dist.barrier(self.patient)
 
-    def share(self, value: Any) -> Any:
-        """Return the first rank's value of JSON on every rank; the others' values are not looked at."""
+    def send_from_first(self, value: Any) -> Any:
+        """Return the first rank's JSON value on every rank; the others' values are ignored."""
         text = json.dumps(value).encode() if self.is_first else b""
         length = torch.tensor([len(text)])
         with _explain_lost_rank():
@@ -177,7 +178,7 @@ class Ranks:
         """Return the first rank's tensors on the CPU, on every rank."""
         if self.size == 1:
             return dict(tensors or {})
-        shapes_and_dtypes = self.share(
+        shapes_and_dtypes = self.send_from_first(
             {
                 name: (list(t.shape), str(t.dtype).removeprefix("torch."))
                 for name, t in (tensors or {}).items()
@@ -201,14 +202,19 @@ SINGLE_RANK = Ranks()
 
 @contextlib.contextmanager
 def _explain_lost_rank() -> Iterator[None]:
-    """Turn torch's error about a rank that has ended into a LostRankError of one line."""
+    """Turn torch's error of a failed collective into a LostRankError of one line.
+
+    Lack of memory stays what it is. Other causes than a rank that has ended are in torch's own line.
+    """
     try:
         yield
+    except torch.OutOfMemoryError:
+        raise
     except (dist.DistError, RuntimeError) as error:
         line = (str(error).splitlines() or [type(error).__name__])[0]
         raise LostRankError(
-            f"another rank has ended ({line[:160]}); its own message names the reason, and the same "
-            "command goes on from the newest state"
+            f"ranks lost each other, usually because another rank has ended ({line[:160]}); its own "
+            "message names the reason, and the same command continues from the newest state"
         ) from error
 
 
@@ -230,7 +236,7 @@ def join_ranks(device: str = "cpu") -> Ranks:
 
     They are described by RANK, WORLD_SIZE, LOCAL_RANK, MASTER_ADDR and MASTER_PORT. Without these variables,
     or with a world size of 1, there is one rank. `device` is a kind or one device; each rank on a machine
-    takes the GPU of its number.
+    takes the GPU of its number. A process joins once: later calls return the same ranks and ignore `device`.
 
     Raises:
         RanksError: if the ranks do not find each other.

@@ -23,7 +23,6 @@ from emberge.contracts import (
 )
 from emberge.errors import DataError
 from emberge.seeds import make_seed
-from emberge.training.fit_options import FitOptions
 
 if TYPE_CHECKING:
     import numpy as np
@@ -140,8 +139,8 @@ class BatchPlan:
         self._grouping = samplers[-1]
         self._infos = {info.name: info for info in self.pool}
         self._epoch_batches: dict[int, Sequence[Batch] | Batches] = {}
-        self._groups: dict[tuple[str, bool], None] = {}
-        self.starts = self._count_steps(epochs, max_steps)
+        self._has_warned = False
+        self.starts, self._groups = self._count_steps(epochs, max_steps)
         self.steps = self.starts[-1]
         self.fingerprint = self._compute_fingerprint(
             [_describe_dataset(info, rows) for info, rows in pool.items()],
@@ -150,9 +149,12 @@ class BatchPlan:
             *(repr(self._negatives), seed, epochs, max_steps, self.starts),
         )
 
-    def _count_steps(self, epochs: float, max_steps: int | None) -> list[int]:
-        """Return the first step of every epoch, and the end."""
+    def _count_steps(
+        self, epochs: float, max_steps: int | None
+    ) -> tuple[list[int], tuple[tuple[str, bool], ...]]:
+        """Return the first step of every epoch and the end, and the groups as `list_groups` returns them."""
         starts = [0]
+        groups: dict[tuple[str, bool], None] = {}
         while True:
             epoch = len(starts) - 1
             batches = self._build_epoch_batches(epoch)
@@ -160,10 +162,10 @@ class BatchPlan:
             count = max(1 if epoch == 0 else 0, round(len(batches) * share))
             if max_steps is not None:
                 count = min(count, max_steps - starts[-1])
-            self._groups |= dict.fromkeys(self._find_groups(batches, count))
+            groups |= dict.fromkeys(self._find_groups(batches, count))
             starts.append(starts[-1] + count)
             if starts[-1] == max_steps or (max_steps is None and epoch + 1 >= epochs):
-                return starts
+                return starts, tuple(groups)
 
     def _find_groups(
         self, batches: Sequence[Batch] | Batches, count: int
@@ -211,7 +213,7 @@ class BatchPlan:
     def _build_epoch_batches(self, epoch: int) -> Sequence[Batch] | Batches:
         if epoch not in self._epoch_batches:
             with warnings.catch_warnings():
-                if self._groups:  # each of the sampler's warnings is shown once
+                if self._has_warned:  # each of the sampler's warnings is shown once
                     warnings.simplefilter("ignore", UserWarning)
                 batches = self._grouping.batches(self.pool, make_seed(self.seed, "epoch", epoch))
                 if not isinstance(batches, Batches):
@@ -220,7 +222,7 @@ class BatchPlan:
                 raise DataError(f"sampler {type(self._grouping).__name__} made no batch")
             while len(self._epoch_batches) >= EPOCHS_IN_MEMORY:
                 del self._epoch_batches[next(iter(self._epoch_batches))]
-            self._epoch_batches[epoch] = batches
+            self._epoch_batches[epoch], self._has_warned = batches, True
         return self._epoch_batches[epoch]
 
     def __len__(self) -> int:
@@ -259,21 +261,9 @@ class BatchPlan:
 
         If the sampler returns `Batches`, they are known without reading the batches.
         """
-        return tuple(self._groups)
+        return self._groups
 
     @property
     def sizes(self) -> Mapping[str, int]:
         """Rows of every dataset after selection."""
         return {info.name: len(rows) for info, rows in self.pool.items()}
-
-    def list_steps_to_keep(self, options: FitOptions) -> tuple[int, ...]:
-        """Return the steps whose models are kept: every `save_steps` steps, or epochs; () for none.
-
-        A plan shorter than `save_steps` keeps the model of its last step. Only the newest `keep_last` models
-        are kept.
-        """
-        if not options.keep_last:
-            return ()
-        every = options.save_steps
-        steps = self.starts[1:] if every is None else range(every, self.steps + 1, every)
-        return tuple(steps) or (self.steps,)

@@ -204,4 +204,4 @@ def test_a_rank_that_dies_ends_the_others_with_a_word(
     ended = ranked_fit.codes(ranked_fit.start([training], path, 2))
     assert ended[rank] == -9
     assert ended[1 - rank] == 1
-    assert "error: another rank has ended" in ranked_fit.said(path, 1 - rank)
+    assert "another rank has ended" in ranked_fit.said(path, 1 - rank)

@@ -83,7 +83,7 @@ class RankTeam(InThisProcess):
         if self._broken:
             raise RanksError(f"{self._broken}; nothing more can be trained in this run")
         with self._agree_on_outcome():
-            self.ranks.share(dataclasses.asdict(call))
+            self.ranks.send_from_first(dataclasses.asdict(call))
             yield
 
     @contextlib.contextmanager
@@ -110,10 +110,12 @@ class RankTeam(InThisProcess):
     def _compare_outcomes(self, failure: str) -> str:
         """Return how the ranks differ in the outcome of a step; an empty text if they do not."""
         keys = [f"outcome/{self._calls}/{rank}" for rank in range(self.ranks.size)]
+        store = self.ranks.store
+        assert store is not None
         try:
-            self.ranks.store.set(keys[self.ranks.rank], failure)
-            self.ranks.store.wait(keys, OUTCOME_PATIENCE)
-            failures = [self.ranks.store.get(key).decode() for key in keys]
+            store.set(keys[self.ranks.rank], failure)
+            store.wait(keys, OUTCOME_PATIENCE)
+            failures = [store.get(key).decode() for key in keys]
         except RuntimeError as error:
             return f"another rank is out of step ({(str(error).splitlines() or [''])[0]})"
         if all(failures) or not any(failures):
@@ -124,7 +126,7 @@ class RankTeam(InThisProcess):
     def dismiss(self) -> None:
         """Ask the other ranks to exit."""
         if not self._broken:
-            self.ranks.share(None)
+            self.ranks.send_from_first(None)
             leave_ranks()
 
     def follow(self, recipe: Recipe, out: Path, plugins: Plugins, machine: Machine) -> None:
@@ -136,7 +138,7 @@ class RankTeam(InThisProcess):
         Raises:
             EmbergeError: if a step failed on this rank only, or the first rank has ended.
         """
-        while (shared := self.ranks.share(None)) is not None:
+        while (shared := self.ranks.send_from_first(None)) is not None:
             call = _StepCall(**shared)
             if call.recipe_hash != recipe.hash:
                 raise RecipeError("this rank was given another recipe than the first one")

@@ -11,7 +11,7 @@ import contextlib
 import json
 import shutil
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -21,13 +21,14 @@ from torch import Tensor
 from emberge.errors import EmbergeError
 from emberge.files import clear_torn, link_or_copy, replace_folder
 from emberge.hashes import hash_sha256
+from emberge.training.fit_options import FitOptions
 
 MANIFEST = "manifest.json"
 TENSORS = "tensors.safetensors"
 KEPT_STATES = 2
 SECONDS_BETWEEN_SAVES = 30.0
-# Saving by the clock may take at most one part in this many of the time.
-SAVING_SHARE = 20
+# Saving by the clock takes at most one part in this many of the time.
+SAVING_PARTS = 20
 
 
 @dataclass(frozen=True, eq=False)
@@ -97,6 +98,19 @@ class KeptCheckpoints:
         return sorted(folders, key=lambda p: int(p.name.removeprefix("step-")))
 
 
+def list_steps_to_keep(starts: Sequence[int], options: FitOptions) -> tuple[int, ...]:
+    """Return the steps whose models are kept: every `save_steps` steps, or epochs; () for none.
+
+    `starts` are the first steps of the epochs, and the end. A training shorter than `save_steps` keeps the
+    model of its last step. Only the newest `keep_last` models are kept.
+    """
+    if not options.keep_last:
+        return ()
+    every, end = options.save_steps, starts[-1]
+    steps = starts[1:] if every is None else range(every, end + 1, every)
+    return tuple(steps) or (end,)
+
+
 def _list_states(folder: Path) -> list[Path]:
     states = [p for p in folder.glob("step-*") if p.name[5:].isdigit()] if folder.is_dir() else []
     return sorted(states, key=lambda p: int(p.name[5:]), reverse=True)
@@ -118,11 +132,11 @@ def _read_state(path: Path) -> TrainingState | None:
 class SaveClock:
     """Clock that decides when a state is due: every `seconds`, or later if saving takes long.
 
-    Saving takes at most one part in `share` of the time.
+    Saving takes at most one part in `parts` of the time.
     """
 
-    def __init__(self, seconds: float = SECONDS_BETWEEN_SAVES, share: float = SAVING_SHARE) -> None:
-        self._seconds, self._share = seconds, share
+    def __init__(self, seconds: float = SECONDS_BETWEEN_SAVES, parts: float = SAVING_PARTS) -> None:
+        self._seconds, self._parts = seconds, parts
         self.start()
 
     def start(self) -> None:
@@ -132,7 +146,7 @@ class SaveClock:
     def is_due(self) -> bool:
         """Return whether the next state is due."""
         elapsed = time.monotonic() - self._saved
-        return elapsed >= max(self._seconds, self._share * self._cost)
+        return elapsed >= max(self._seconds, self._parts * self._cost)
 
     @contextlib.contextmanager
     def saving(self) -> Iterator[None]:

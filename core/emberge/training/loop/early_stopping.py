@@ -55,9 +55,13 @@ class ScoreHistory:
         return scores_since_best >= self.rule.patience
 
     def restore(self, scores: Sequence[Sequence[float]]) -> None:
-        """Replace the scores by those of a saved state."""
-        self.scores = [(int(step), float(score)) for step, score in scores]
+        """Replace the scores by those of a saved state, whose best model is kept with that state."""
+        self.take_scores(scores)
         self._kept_before = self._find_best_folder()
+
+    def take_scores(self, scores: Sequence[Sequence[float]]) -> None:
+        """Replace the scores by those of this step, which the first rank returned to all as JSON."""
+        self.scores = [(int(step), float(score)) for step, score in scores]
 
     def add_score(self, step: int, score: float, parameters: Mapping[str, Tensor]) -> None:
         """Add the score that the trainee computed, and copy its parameters if the score is the best."""

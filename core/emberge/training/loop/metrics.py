@@ -273,7 +273,7 @@ class MetricLog:
         return {name: _mean(values) for name, values in last_losses.items()}
 
     def compute_curve(self) -> tuple[tuple[int, float], ...]:
-        """Return up to 200 points: (step, mean loss since the previous point)."""
+        """Return up to CURVE_POINTS points: (step, mean loss since the previous point)."""
         width = max(1, math.ceil(len(self.losses) / CURVE_POINTS))
         loss_chunks = [self.losses[i : i + width] for i in range(0, len(self.losses), width)]
         ends = [min(i + width, len(self.losses)) for i in range(0, len(self.losses), width)]

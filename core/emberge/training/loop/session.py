@@ -40,7 +40,7 @@ from emberge.training.batch_plan import BatchPlan, PlannedBatch, PlannedPart
 from emberge.training.batch_texts import DrawnBatch, TextSampling, draw_batch
 from emberge.training.example_table import ExampleTable
 from emberge.training.fit_options import FitJob, FitOptions
-from emberge.training.loop.checkpoints import SaveClock
+from emberge.training.loop.checkpoints import SaveClock, list_steps_to_keep
 from emberge.training.text_windows import WindowTable
 from emberge.training.trainee import Trainee
 
@@ -51,7 +51,8 @@ class Session(Trainee):
 
     `plan` has the batches. `datasets` are the datasets of its rows, `tables` have these rows as
     token ids, and `windows` have the rows of single texts. `encode_plan` decides how a batch is run in
-    chunks, and `sampling` which texts of a row are drawn.
+    chunks, and `sampling` which texts of a row are drawn. `progress(done, total, unit, note)` and
+    `warn(text)` tell the user, and `clock` decides when states are saved.
     """
 
     job: FitJob
@@ -95,7 +96,7 @@ class Session(Trainee):
         return _describe_job(self.job, self.datasets, self.plan.fingerprint)
 
     def list_steps_to_keep(self, options: FitOptions) -> tuple[int, ...]:
-        return self.plan.list_steps_to_keep(options)
+        return list_steps_to_keep(self.plan.starts, options)
 
     def gather_weights(self) -> contextlib.AbstractContextManager[None]:
         return gather_weights(self.encoder.module)
@@ -254,5 +255,5 @@ def _describe_job(job: FitJob, datasets: Sequence[Dataset], plan: str) -> dict[s
         "data": {dataset.info.name: dataset.fingerprint for dataset in datasets},
         "checkpoint": weights.hexdigest(),
         "options": json.loads(json.dumps(options, default=str)),
-        "code": {name: repr(options) for name, options in component_by_name.items()},
+        "code": {name: repr(value) for name, value in component_by_name.items()},
     }

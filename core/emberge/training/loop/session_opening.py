@@ -142,7 +142,11 @@ def _join_started_ranks(machine: Machine) -> Ranks:
 
 def _read_once(ranks: Ranks, read: Callable[[], T]) -> T:
     """Return what `read` finds or writes; the other ranks find the first rank's files, if they see them."""
-    ranks.run_on_first_rank(lambda: read() and None)
+
+    def read_once() -> None:
+        read()
+
+    ranks.run_on_first_rank(read_once)
     return read()
 
 
@@ -255,12 +259,12 @@ def _plan_batches(job: FitJob, pool: Pool, warn: Warn | None) -> BatchPlan:
 
 def _list_in_batch_datasets(job: FitJob) -> list[str]:
     """Return the names of the datasets with a loss that by default contrasts each row with the others."""
-    return [
-        info.name
-        for info in (dataset.info for dataset in job.datasets)
-        for losses in [job.losses.of(info.name, info.task) or ()]
-        if any(isinstance(x, Loss) and info.task in x.in_batch_tasks for x in losses)
-    ]
+
+    def contrasts_rows(info: DatasetInfo) -> bool:
+        losses = job.losses.of(info.name, info.task) or ()
+        return any(isinstance(x, Loss) and info.task in x.in_batch_tasks for x in losses)
+
+    return [dataset.info.name for dataset in job.datasets if contrasts_rows(dataset.info)]
 
 
 def _add_guides(

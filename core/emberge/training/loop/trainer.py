@@ -70,31 +70,31 @@ class Trainer:
     def run(self, metric: Callable[..., None], folder: Path | None) -> FitResult:
         """Train to the end, from the newest state if one exists, and write the model into `folder`."""
         trainee, steps, clock = self.trainee, self.trainee.steps, self.clock
-        record, identity = self._open_log(metric), trainee.describe_identity()
-        first = self._resume_from_state(identity, record)
+        log, identity = self._open_log(metric), trainee.describe_identity()
+        first = self._resume_from_state(identity, log)
         started, before = time.monotonic(), self.seconds
         cpu_seconds_before = time.process_time() - self.cpu_seconds
         clock.start()
         for step in range(first, steps):
             if self.history.stopped:
                 break
-            self.step(trainee.plan_batch(step), record)
-            self.progress(step + 1, steps, "steps", record.note)
-            was_scored = self._score_if_due(step + 1, record, metric)
+            self.step(trainee.plan_batch(step), log)
+            self.progress(step + 1, steps, "steps", log.note)
+            was_scored = self._score_if_due(step + 1, log, metric)
             self.seconds = before + time.monotonic() - started
             self.cpu_seconds = time.process_time() - cpu_seconds_before
             # Scoring a written model is expensive, so a state is saved at once: after a kill, it is
             # not scored again.
             if (was_scored and not self.history.is_in_memory) or self._is_due(step + 1):
                 with clock.saving():
-                    record.flush_losses()
+                    log.flush_losses()
                     self._keep_model(step + 1)
-                    self._save_state(step + 1, identity, record)
+                    self._save_state(step + 1, identity, log)
             elif step + 1 in self.kept.steps:
-                record.flush_losses()
+                log.flush_losses()
                 self._keep_model(step + 1)
-        record.finish()
-        return self._build_result(record, self._write_model(folder))
+        log.finish()
+        return self._build_result(log, self._write_model(folder))
 
     def _open_log(self, metric: Callable[..., None]) -> MetricLog:
         steps = self.trainee.steps
@@ -108,27 +108,27 @@ class Trainer:
             ModelMetrics(self.warn),
         )
 
-    def _build_result(self, record: MetricLog, checkpoints: tuple[Path, ...]) -> FitResult:
-        steps, best = len(record.losses), self.history.best
+    def _build_result(self, log: MetricLog, checkpoints: tuple[Path, ...]) -> FitResult:
+        steps, best = len(log.losses), self.history.best
         return FitResult(
-            examples=record.examples,
+            examples=log.examples,
             steps=steps,
             seconds=self.seconds,
             cpu_seconds=self.cpu_seconds,
-            losses=record.compute_final_losses(),
-            curve=record.compute_curve(),
+            losses=log.compute_final_losses(),
+            curve=log.compute_curve(),
             checkpoints=checkpoints,
             scores=tuple(self.history.scores),
             result_step=best[0] if best is not None else steps,
-            step_losses=tuple(zip(record.names, record.losses, strict=True)),
-            figures=record.model.figures(),
+            step_losses=tuple(zip(log.names, log.losses, strict=True)),
+            figures=log.model.figures(),
         )
 
-    def _score_if_due(self, step: int, record: MetricLog, metric: Callable[..., None]) -> bool:
+    def _score_if_due(self, step: int, log: MetricLog, metric: Callable[..., None]) -> bool:
         """Score the parameters if this step is due for it; return whether it was."""
         if not self.history.is_due(step):
             return False
-        record.flush_losses()
+        log.flush_losses()
         began = time.monotonic()
         self.progress(step, self.trainee.steps, "steps", "scoring")
         if self.history.is_in_memory:
@@ -139,14 +139,14 @@ class Trainer:
                 self.ranks.run_on_first_rank(
                     lambda: self.history.write_model(step, self.trainee.save)
                 )
-            self.history.restore(
+            self.history.take_scores(
                 self.ranks.run_on_first_rank(lambda: self.history.score_model(step))
             )
         metric("score", self.history.scores[-1][1], step)
-        record.leave_out(time.monotonic() - began)
+        log.leave_out(time.monotonic() - began)
         return True
 
-    def step(self, batch: PlannedBatch, record: MetricLog) -> None:
+    def step(self, batch: PlannedBatch, log: MetricLog) -> None:
         """Run one optimizer step."""
         learning_rate = self._set_learning_rate(batch.step)
         pass_result = self.trainee.backward(batch)
@@ -156,7 +156,7 @@ class Trainer:
         norm = clip_gradients(parameters, math.inf if limit is None else limit)
         self.optimizer.step()
         self.optimizer.zero_grad(set_to_none=True)
-        record.add(batch, pass_result, norm, learning_rate)
+        log.add(batch, pass_result, norm, learning_rate)
 
     def _set_learning_rate(self, step: int) -> float:
         """Set and return the learning rate of a step, from 0."""
@@ -172,7 +172,7 @@ class Trainer:
             group["lr"] = learning_rate
         return learning_rate
 
-    def _resume_from_state(self, identity: Mapping[str, Any], record: MetricLog) -> int:
+    def _resume_from_state(self, identity: Mapping[str, Any], log: MetricLog) -> int:
         states = self.work / "states"
 
         def read() -> TrainingState | None:
@@ -193,7 +193,7 @@ class Trainer:
             if name.startswith(BEST_PREFIX)
         }
         restore_optimizer(self.optimizer, self.parameters, state.tensors)
-        record.restore(state.facts)
+        log.restore(state.facts)
         self.history.restore(state.facts.get("scores", ()))
         self.seconds = state.facts["seconds"]
         self.cpu_seconds = state.facts.get("cpu_seconds", 0.0)
@@ -222,7 +222,7 @@ class Trainer:
         tensors = self.ranks.broadcast(read_here[0].tensors if read_here else None)
         return TrainingState(step, tensors, facts)
 
-    def _save_state(self, step: int, identity: Mapping[str, Any], record: MetricLog) -> None:
+    def _save_state(self, step: int, identity: Mapping[str, Any], log: MetricLog) -> None:
         tensors = dict(self.parameters) | read_optimizer_state(self.optimizer, self.parameters)
         if self.splits_weights:
             tensors = {name: gather_on_cpu(tensor) for name, tensor in tensors.items()}
@@ -231,7 +231,7 @@ class Trainer:
         }
         facts = {
             "identity": identity,
-            **record.to_facts(),
+            **log.to_facts(),
             "scores": self.history.scores,
             "seconds": self.seconds,
             "cpu_seconds": self.cpu_seconds,
@@ -262,11 +262,14 @@ class Trainer:
                 self.ranks.run_on_first_rank(lambda: self.kept.keep(step, self.trainee.save))
 
     def _write_model(self, folder: Path | None) -> tuple[Path, ...]:
-        """Write the last or best model, and return the paths of the kept models in the result."""
+        """Write the last or best model, and return the paths of the kept models in the result.
+
+        All ranks return together, as the first rank serves the store that the others read.
+        """
         if self.history.best_weights:
             self._set_parameters(self.history.best_weights)
         if folder is None:
-            self.ranks.join_flags([False])  # see below
+            self.ranks.wait_for_all()
             return ()
 
         def write() -> list[str]:
@@ -279,8 +282,7 @@ class Trainer:
 
         with self.trainee.gather_weights():
             kept_paths = self.ranks.run_on_first_rank(write)
-        # The first rank serves the store, so it ends after all others have read it.
-        self.ranks.join_flags([False])
+        self.ranks.wait_for_all()
         return tuple(map(Path, kept_paths))
 
 
@@ -317,9 +319,9 @@ def fit(
         job, work=work, store=store, machine=machine, progress=progress, warn=warn
     ) as session:
         progress(0, 0, "", "the first step is measured")
-        log = metric if session.ranks.is_first else _log_nothing
+        log_metric = metric if session.ranks.is_first else _log_nothing
         if job.options.token_budget is None:
-            log("token_budget", float(session.encode_plan.token_budget), 0)
+            log_metric("token_budget", float(session.encode_plan.token_budget), 0)
         result = train(
             session,
             job.options,
@@ -327,7 +329,7 @@ def fit(
             work=work,
             early_stopping=job.early_stopping,
             progress=progress,
-            metric=log,
+            metric=log_metric,
             warn=session.warn,
             clock=session.clock,
         )

@@ -10,7 +10,7 @@ import torch
 from emberge import DatasetInfo, PerDataset
 from emberge.training import FitOptions, TrainingState
 from emberge.training.batch_plan import BatchPlan
-from emberge.training.loop.checkpoints import KeptCheckpoints
+from emberge.training.loop.checkpoints import KeptCheckpoints, list_steps_to_keep
 from emberge_train import BatchShuffle
 
 # Two epochs of five steps.
@@ -100,7 +100,7 @@ def test_a_state_is_on_the_disk_before_it_has_its_name(
 def test_models_are_kept_at_the_ends_of_epochs_or_every_so_many_steps(
     options: dict[str, int], steps: set[int]
 ) -> None:
-    assert set(PLAN.list_steps_to_keep(FitOptions(**options))) == steps  # type: ignore[arg-type]
+    assert set(list_steps_to_keep(PLAN.starts, FitOptions(**options))) == steps  # type: ignore[arg-type]
 
 
 def test_the_newest_few_models_are_kept_and_put_into_the_result(tmp_path: Path) -> None:

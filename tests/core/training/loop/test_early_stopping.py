@@ -10,7 +10,6 @@ import pytest
 import torch
 from emberge import Loss, PerDataset
 from emberge.training import EarlyStopping, FitOptions, FitResult
-from emberge.training.loop.early_stopping import ScoreHistory
 from emberge_encoder import TextEncoder
 from emberge_train import BatchShuffle, CoSENT, InfoNCE
 from safetensors.torch import load_file
@@ -156,14 +155,21 @@ def test_a_training_that_was_stopped_stays_so(bert: Path, tmp_path: Path) -> Non
     assert again.result_step == 2
 
 
-def test_the_best_models_of_the_two_newest_states_are_kept(tmp_path: Path) -> None:
-    course = ScoreHistory(
-        EarlyStopping(1, lambda _, step: [0.0, 1, 3, 2, 4][step], "told"), 4, tmp_path
-    )
-    there = []
-    for step in range(1, 5):
-        course.write_model(step, lambda side: (side / "config.json").touch())
-        course.scores = course.score_model(step)
-        course.drop_unneeded()
-        there.append(sorted(path.name for path in tmp_path.iterdir()))
-    assert there == [["step-1"], ["step-1", "step-2"], ["step-2"], ["step-2", "step-4"]]
+def test_the_best_models_of_the_two_newest_states_are_kept(bert: Path, tmp_path: Path) -> None:
+    kept: list[list[str]] = []
+
+    def score(folder: Path, step: int) -> float:
+        kept.append(sorted(path.name for path in folder.parent.iterdir() if path != folder))
+        return _told(SCORES)(folder, step)
+
+    # Without states at other steps, each scoring sees what the two states before it need.
+    options = dataclasses.replace(OPTIONS, save_steps=100)
+    _fit(bert, tmp_path, EarlyStopping(2, score, "told"), options=options)
+    assert kept == [
+        [],
+        ["step-2"],
+        ["step-2", "step-4"],
+        ["step-4"],
+        ["step-4", "step-8"],
+        ["step-8"],
+    ]

@@ -16,7 +16,7 @@ from tests.support.training_data import retrieval, similarity
 def test_a_state_is_due_later_where_saving_is_slow(monkeypatch: pytest.MonkeyPatch) -> None:
     now = [0.0]
     monkeypatch.setattr("time.monotonic", lambda: now[0])
-    clock = SaveClock(seconds=30, share=20)
+    clock = SaveClock(seconds=30, parts=20)
     now[0] = 29.0
     assert not clock.is_due()
     now[0] = 30.0
