@@ -21,10 +21,10 @@ from emberge import (
     component,
     suggest,
 )
-from emberge.architectures import find_config_class
 from emberge.model_folder import Checkpoint, ModuleFolder, read_object
 from emberge_encoder import (
     Layout,
+    build_config,
     is_causal,
     load_tokenizer,
     read_declared_attention,
@@ -223,21 +223,6 @@ def load_trunk_config(checkpoint: Checkpoint) -> Any:
     """Return transformers' config object of a checkpoint's text model.
 
     Raises:
-        CheckpointError: if the model needs remote code.
+        CheckpointError: if the model needs remote code, or transformers refuses a value.
     """
-    return load_config(checkpoint).get_text_config()
-
-
-def load_config(checkpoint: Checkpoint) -> Any:
-    """Return transformers' config object of a checkpoint, with the class's defaults.
-
-    Raises:
-        CheckpointError: if the model needs remote code.
-    """
-    config_class = find_config_class(checkpoint.config.get("model_type"))
-    if config_class is None:
-        raise CheckpointError(
-            f"{checkpoint.folder}: transformers has no model type "
-            f"'{checkpoint.config.get('model_type')}' without remote code"
-        )
-    return config_class.from_dict(dict(checkpoint.config))
+    return build_config(checkpoint.trunk, checkpoint.config).get_text_config()

@@ -42,7 +42,7 @@ def write_catalogue(
 
 
 def write_entries(folder: Path, entries: Mapping[str, Any]) -> None:
-    """Write a step's catalogue into `folder`; `entries` maps `train`, `dev` and `eval` to lists of sets."""
+    """Write a step's catalogue into `folder`; `entries` maps its parts, such as `train`, to lists of sets."""
     content = {"format": 1, **entries}
     text = yaml.safe_dump(content, sort_keys=False, allow_unicode=True, width=100)
     write_text(folder / CATALOGUE_FILE, text)

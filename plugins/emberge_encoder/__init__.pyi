@@ -23,3 +23,4 @@ from .text_encoder import TextEncoder as TextEncoder
 from .text_model import TextModel as TextModel
 from .tokenizer import load_tokenizer as load_tokenizer
 from .tokenizer import require_vocabulary as require_vocabulary
+from .trunk_weights import build_config as build_config

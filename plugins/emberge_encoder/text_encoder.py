@@ -172,7 +172,7 @@ class TextEncoder(LayoutOptions):
         """Return the facts of an encoder that can be loaded."""
         support = read_media_support(layout, config)
         return EncoderFacts(
-            training_problems=_check_routers(layout, config),
+            training_problems=_list_router_problems(layout, config),
             changes=self._list_changes(layout.folder),
             warnings=_warn_of_cross_encoder(layout.folder),
             dimension=_find_embedding_size(
@@ -381,7 +381,7 @@ def _read_size(layout: Layout, config: Mapping[str, Any], key: str) -> int:
     return int(getattr(build_config(layout.trunk_folder, config).get_text_config(), key))
 
 
-def _check_routers(layout: Layout, config: Mapping[str, Any]) -> tuple[str, ...]:
+def _list_router_problems(layout: Layout, config: Mapping[str, Any]) -> tuple[str, ...]:
     """Return the problem of training a model with expert routers without load balancing."""
     experts = TrunkConfig(config).experts
     if experts < 2:

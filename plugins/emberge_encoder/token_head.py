@@ -25,6 +25,8 @@ class PredictingModel(TextModel):
     The model is saved with the head, under the names that transformers gives it.
     """
 
+    has_auxiliary = False
+
     def __init__(self, *args: Any, language_model: Any, **options: Any) -> None:
         super().__init__(*args, **options)
         self._language_model = language_model
@@ -34,8 +36,6 @@ class PredictingModel(TextModel):
         self._head: nn.Sequential = _build_head(language_model)
         self._chain.add_module("head", self._head)
         self._config["architectures"] = [type(language_model).__name__]
-
-    has_auxiliary = False
 
     @property
     def mask_id(self) -> int | None:

@@ -21,5 +21,6 @@ from .scores import Task as Task
 from .scores import Verdict as Verdict
 from .scores_file import read_scores as read_scores
 from .scores_file import write_scores as write_scores
+from .task_groups import DOMAIN_WORDS as DOMAIN_WORDS
 from .task_groups import GROUP_OF as GROUP_OF
 from .task_groups import list_group_parts as list_group_parts

@@ -102,9 +102,9 @@ class MeanLoss(TextOptions, Evaluator):
         checked = check_datasets(context, self.data, show=False)
         for problem in checked.problems:
             yield dataclasses.replace(problem, where=problem.where or context.where("evaluators"))
-        for head in checked.heads:
-            scored = head.example.positive_scores is not None
-            for text in self._find_loss_problems(head.info, scored=scored):
+        for first_rows in checked.first_rows:
+            scored = first_rows.example.positive_scores is not None
+            for text in self._find_loss_problems(first_rows.info, scored=scored):
                 yield context.problem(text, "evaluators")
 
     def check_model(self, checkpoint: Path | None, context: Preflight) -> Iterable[str]:
@@ -139,7 +139,7 @@ class MeanLoss(TextOptions, Evaluator):
         is_present = all(entry.path is None or context.data(entry.path) for entry in self.data)
         if checked.problems or not is_present:
             return None
-        return [self._make_task(head.info) for head in checked.heads]
+        return [self._make_task(first_rows.info) for first_rows in checked.first_rows]
 
     def plan(self, workspace: Workspace) -> Sequence[TaskInfo]:
         if not self.data:

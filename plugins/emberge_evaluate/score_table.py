@@ -102,7 +102,7 @@ def _build_rows(
 def _read_cell(scores: Scores, model: str, on: str, reference: str | None) -> ScoreCell:
     """Return a model's score, or its difference from a reference."""
     if reference is None:
-        interval, spread = scores.find_interval(model, on), scores.spread(model, on)
+        interval, spread = scores.find_interval(model, on), scores.find_spread(model, on)
         return ScoreCell(scores.find_value(model, on), interval, spread)
     comparison = scores.find_difference(model, on, reference)
     if comparison is None:

@@ -202,7 +202,7 @@ class Scores:
         """Return the interval of a model's score; None if it is unknown."""
         return self.intervals.get(model, {}).get(on)
 
-    def spread(self, model: str, on: str) -> float | None:
+    def find_spread(self, model: str, on: str) -> float | None:
         """Return the standard deviation of a score over seeds; None without several seeds."""
         return self.spreads.get(model, {}).get(on)
 

@@ -128,8 +128,8 @@ class FineTuned(TuningOptions, Evaluator):
     def _hash_task(self, name: str, data: Mapping[str, TaskData]) -> str:
         """Return a hash of everything but the model that decides a score."""
         start = data[name].entry.start
-        other = ("tasks", "data") if len(self.seeds) == 1 else ("tasks", "data", "seeds")
-        options = {option: value for option, value in vars(self).items() if option not in other}
+        left_out = ("tasks", "data") if len(self.seeds) == 1 else ("tasks", "data", "seeds")
+        options = {option: value for option, value in vars(self).items() if option not in left_out}
         keys = [data[task].key for task in (name, start) if task is not None]
         return hashlib.sha256(repr((keys, options, version("emberge"))).encode()).hexdigest()
 

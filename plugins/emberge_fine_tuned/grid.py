@@ -158,8 +158,10 @@ class Grid:
 
     def _hash_cell(self, cell: Cell) -> str:
         start = self.data[cell.name].entry.start
-        other = ("tasks", "data", "seeds", "learning_rate", "batch_size")
-        options = {name: value for name, value in vars(self.options).items() if name not in other}
+        left_out = ("tasks", "data", "seeds", "learning_rate", "batch_size")
+        options = {
+            name: value for name, value in vars(self.options).items() if name not in left_out
+        }
         origin = None if start is None else (self.data[start].key, self.options.settings)
         parts = (self.data[cell.name].key, origin, options, cell, self.model.fingerprint)
         return hashlib.sha256(repr((*parts, version("emberge"))).encode()).hexdigest()[:32]

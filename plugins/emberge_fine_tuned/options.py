@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Annotated, Literal
 
@@ -113,29 +113,24 @@ class TaskEntry:
     """Another task of this evaluator, whose fine-tuned model this one starts from."""
 
     def __post_init__(self) -> None:
+        for problem in self._find_problems():
+            raise ValueError(f"task '{self.name}': {problem}")
+
+    def _find_problems(self) -> Iterator[str]:
         head = self.head
+        if self.scored_by not in METRICS[head]:
+            yield f"metric: head {head} has no {self.metric}; choose of {', '.join(METRICS[head])}"
+        if (head == "choice") != bool(self.choices):
+            yield "choices: `choices` and head: choice belong together; name the columns of the choices"
+        if not self.label or (len(self.label) > 1 and head != "regression"):
+            yield "label: it is one column, or several whose mean is learned with head: regression"
+        if head == "span" and self.second is None:
+            yield "second: head: span wants the column of the passage; name it as `second`"
+        if not self.test:
+            yield "test: there is nothing to test on; name a set"
         names = {source.given_name for source in self.test} - {None}
-        wrong = {
-            f"metric: head {head} has no {self.metric}; choose of {', '.join(METRICS[head])}": (
-                self.scored_by not in METRICS[head]
-            ),
-            "choices: `choices` and head: choice belong together; name the columns of the choices": (
-                (head == "choice") != bool(self.choices)
-            ),
-            "label: it is one column, or several whose mean is learned with head: regression": (
-                not self.label or (len(self.label) > 1 and head != "regression")
-            ),
-            "second: head: span wants the column of the passage; name it as `second`": (
-                head == "span" and self.second is None
-            ),
-            "test: there is nothing to test on; name a set": not self.test,
-            "columns: test names a column by the `name` of its test set; give each set another one": (
-                self.columns == "test" and len(names) < len(self.test)
-            ),
-        }
-        for problem, is_wrong in wrong.items():
-            if is_wrong:
-                raise ValueError(f"task '{self.name}': {problem}")
+        if self.columns == "test" and len(names) < len(self.test):
+            yield "columns: test names a column by the `name` of its test set; give each set another one"
 
     @property
     def has_classes(self) -> bool:

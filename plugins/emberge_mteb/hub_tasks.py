@@ -44,7 +44,9 @@ def build_hub_tasks(
 
     with silence_mteb():
         tasks = (
-            [copy.deepcopy(task) for task in _pin_revision(benchmark, only)] if benchmark else []
+            [copy.deepcopy(task) for task in _select_benchmark_tasks(benchmark, only)]
+            if benchmark
+            else []
         )
         require_known_tasks(names)
         for name in names:
@@ -71,7 +73,7 @@ def _find_benchmark(name: str) -> Any:
         raise DataError(f"mteb has no benchmark '{name}'{hint}") from error
 
 
-def _pin_revision(benchmark: str, only: Sequence[str]) -> list[Any]:
+def _select_benchmark_tasks(benchmark: str, only: Sequence[str]) -> list[Any]:
     tasks = {task.metadata.name: task for task in _find_benchmark(benchmark).tasks}
     for name in only:
         if name not in tasks:
@@ -196,7 +198,9 @@ def read_task_texts(task: Any) -> Iterator[tuple[Side, str]]:
     """Yield the texts of a loaded task's evaluation splits; for an aggregate, its parts' texts."""
     for part in getattr(task, "tasks", None) or [task]:
         for half in _yield_halves(part):
-            yield from _search(half) if isinstance(half, Mapping) else _read_rows(part, half)
+            yield from (
+                _read_search_texts(half) if isinstance(half, Mapping) else _read_rows(part, half)
+            )
 
 
 def _yield_halves(task: Any) -> Iterator[Any]:
@@ -208,7 +212,7 @@ def _yield_halves(task: Any) -> Iterator[Any]:
             return  # one for all subsets
 
 
-def _search(half: Mapping[str, Any]) -> Iterator[tuple[Side, str]]:
+def _read_search_texts(half: Mapping[str, Any]) -> Iterator[tuple[Side, str]]:
     for row in _drop_media(half["queries"]):
         for text in _flatten_texts(row.get("text")):
             yield "query", text
@@ -224,10 +228,10 @@ def _drop_media(rows: Any) -> Any:
 
 
 def _read_rows(task: Any, half: Any) -> Iterator[tuple[Side, str]]:
-    label_columns = [getattr(task, name) for name in _COLUMN_ATTRIBUTES if hasattr(task, name)]
+    text_columns = [getattr(task, name) for name in _COLUMN_ATTRIBUTES if hasattr(task, name)]
     columns = [
         column
-        for names in label_columns
+        for names in text_columns
         for column in ([names] if isinstance(names, str) else names)
     ]
     present_columns = [column for column in columns if column in half.column_names]

@@ -7,9 +7,10 @@ import hashlib
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal, TypeVar
+from typing import TypeVar
 
 from emberge import Count, DataRef, Reader
+from emberge.contracts import Split
 from emberge_data import (
     ClassificationData,
     ClusteringData,
@@ -24,7 +25,6 @@ from emberge_data import (
 )
 
 T = TypeVar("T")
-Split = Literal["test", "dev"]
 
 
 @dataclass(frozen=True, kw_only=True)

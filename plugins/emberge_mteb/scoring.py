@@ -153,33 +153,39 @@ def read_units(
         return None
     predictions = json.loads(file.read_text(encoding="utf-8"))
 
-    def of(split: str, entry: Mapping[str, Any]) -> Any:
+    def find_predicted(split: str, entry: Mapping[str, Any]) -> Any:
         return predictions[entry["hf_subset"]][split]
 
-    def rows(split: str, entry: Mapping[str, Any]) -> Any:
-        subset = entry["hf_subset"]
-        return task.dataset[subset][split] if subset in task.dataset else task.dataset[split]
+    def find_gold(split: str, entry: Mapping[str, Any], column: str) -> Any:
+        return task.dataset.get(entry["hf_subset"], task.dataset)[split][column]
 
     if isinstance(task, abstasks.AbsTaskSTS) and metric in _STS_PREDICTIONS:
         return _join_units(
             "pair",
             "spearman",
             parts,
-            lambda s, e: (of(s, e)[_STS_PREDICTIONS[metric]], list(rows(s, e)["score"])),
+            lambda s, e: (
+                find_predicted(s, e)[_STS_PREDICTIONS[metric]],
+                list(find_gold(s, e, "score")),
+            ),
         )
     if isinstance(task, abstasks.AbsTaskPairClassification):
         return _join_units(
             "pair",
             "average_precision",
             parts,
-            lambda s, e: _pair_units(of(s, e), rows(s, e)[task.label_column_name], metric, e),
+            lambda s, e: _pair_units(
+                find_predicted(s, e), find_gold(s, e, task.label_column_name), metric, e
+            ),
         )
     if isinstance(task, abstasks.AbsTaskClassification) and not task.is_cross_validation:
         return _join_units(
             "text",
             "mean",
             parts,
-            lambda s, e: _score_texts(of(s, e), rows(s, e)[task.label_column_name], metric),
+            lambda s, e: _score_texts(
+                find_predicted(s, e), find_gold(s, e, task.label_column_name), metric
+            ),
         )
     return None
 

@@ -141,9 +141,9 @@ class MeasureStatistics(TextOptions, Step):
 
         checked = check_datasets(context, self.data)
         yield from checked.problems
-        for head in checked.heads if self.measure == "fisher" else ():
-            scored = head.example.positive_scores is not None
-            for message in find_loss_problems(self.loss, head.info, scored=scored):
+        for first_rows in checked.first_rows if self.measure == "fisher" else ():
+            scored = first_rows.example.positive_scores is not None
+            for message in find_loss_problems(self.loss, first_rows.info, scored=scored):
                 yield context.problem(message, "loss")
 
     def run(self, workspace: Workspace) -> Artifact:

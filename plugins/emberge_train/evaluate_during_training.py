@@ -20,14 +20,10 @@ from emberge import (
     suggest,
 )
 from emberge.wording import join_some
-from emberge_evaluate import GROUP_OF, list_group_parts, score_tasks
+from emberge_evaluate import DOMAIN_WORDS, GROUP_OF, list_group_parts, score_tasks
 
 if TYPE_CHECKING:
     from emberge.training import EarlyStopping
-
-
-# Groups of tasks by their domains, which a check does not know.
-_DOMAINS = ("ind", "ood")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,7 +41,7 @@ class EvaluateDuringTraining:
     evaluators: tuple[Evaluator, ...]
     """Evaluators that score it: `{mteb: {data: …}}`, as in a step `evaluate`."""
     metric: str = "all"
-    """Deciding score, in the words of `select`: `all`, `kinds`, `ind`, `ood`, a kind of task, or one task."""
+    """Deciding tasks, as `tasks` of `select`: `all`, `kinds`, `ind`, `ood`, a kind of task, or one task."""
     patience: Count | None = None
     """Number of scorings in a row without a new best score that ends the training; by default none does."""
 
@@ -62,7 +58,7 @@ class EvaluateDuringTraining:
             tasks_ahead += tasks or ()
         for reason in _find_loss_problems(tasks_ahead):
             yield context.problem(reason, "evaluate.evaluators")
-        if all_known and self.metric not in _DOMAINS:
+        if all_known and self.metric not in DOMAIN_WORDS:
             for reason in self._find_metric_problems(tasks_ahead):
                 yield context.problem(reason, "evaluate.metric")
 

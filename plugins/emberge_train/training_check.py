@@ -116,15 +116,15 @@ class TrainingCheck:
         step, context = self.step, self.context
         if not step.data:
             yield context.problem("there is no data to train on", "data")
-        for head in checked.heads:
-            scored = head.example.positive_scores is not None
-            for message in find_loss_problems(step.loss, head.info, scored=scored):
+        for first_rows in checked.first_rows:
+            scored = first_rows.example.positive_scores is not None
+            for message in find_loss_problems(step.loss, first_rows.info, scored=scored):
                 yield context.problem(message, "loss")
             try:
-                find_guide(step.loss.of(head.info.name, head.info.task) or ())
+                find_guide(step.loss.of(first_rows.info.name, first_rows.info.task) or ())
             except ValueError as error:
-                yield context.problem(f"dataset '{head.info.name}': {error}", "loss")
-            yield from self._find_reading_problems(head.info)
+                yield context.problem(f"dataset '{first_rows.info.name}': {error}", "loss")
+            yield from self._find_reading_problems(first_rows.info)
         yield from self._find_name_problems(checked)
 
     def _find_reading_problems(self, info: DatasetInfo) -> Iterator[Problem]:
@@ -146,7 +146,7 @@ class TrainingCheck:
         are_present = all(entry.path is None or context.data(entry.path) for entry in step.data)
         if not are_present or checked.problems:
             return
-        infos = [head.info for head in checked.heads]
+        infos = [first_rows.info for first_rows in checked.first_rows]
         names = [info.name for info in infos]
         for sampler in step.sampler:
             unknown = (message for _, message in PerDataset.find_all_unknown(sampler, names))

@@ -56,6 +56,7 @@ from .event import StepProgressed as StepProgressed
 from .event import StepSkipped as StepSkipped
 from .event import StepStarted as StepStarted
 from .event import StepWarned as StepWarned
+from .loss import UNSCORED_LABEL as UNSCORED_LABEL
 from .loss import AnyLoss as AnyLoss
 from .loss import Embeddings as Embeddings
 from .loss import LinearHead as LinearHead

@@ -173,6 +173,10 @@ class LinearHead:
         return linear(self.transform(states), self.weight, self.bias)
 
 
+# Label of a token that no loss scores.
+UNSCORED_LABEL = -100
+
+
 @dataclass(frozen=True, kw_only=True)
 class TokenLoss:
     """Mean over scored token positions (MLM, MNTP), computed without all logits in memory at once.
@@ -193,7 +197,7 @@ class TokenLoss:
         return False
 
     def corrupt(self, tokens: Tokens, seed: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Return (corrupted ids, labels), both [t]; labels are -100 where no token is scored.
+        """Return (corrupted ids, labels), both [t]; UNSCORED_LABEL where no token is scored.
 
         This is a pure function: the same text and seed give the same corruption in any batch.
         """

@@ -59,15 +59,15 @@ class Similarity:
         self,
         left: Tensor,
         right: Tensor,
-        barred: Callable[[slice], Tensor | None],
+        excluded: Callable[[slice], Tensor | None],
         scale: float = 1.0,
     ) -> Tensor:
         """Return log Σ_j e^(scale · score_ij) [k] over the table's columns j, in blocks of rows.
 
-        `barred(block)` is a mask [rows of the block, m] of omitted entries, or None. A row without an entry
+        `excluded(block)` is a mask [rows of the block, m] of omitted entries, or None. A row without an entry
         gives a very low number with a gradient of zero.
         """
-        return log_sum_products(left * scale, right, barred)
+        return log_sum_products(left * scale, right, excluded)
 
 
 COSINE = Similarity()

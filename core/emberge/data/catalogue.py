@@ -3,7 +3,7 @@
 A catalogue is a mapping with the lists `train` and `eval` of sets, and optionally `dev` and `test`, whose
 sets have the form of training sets but are not for training. Paths are relative to the catalogue. Further
 facts about a set, which emberge does not read (url, citation, counts, …), may have the names in
-`UNREAD_FACTS` and names that begin with `x-`. Any other name is an error, so that misspelt names are found.
+`FURTHER_FACTS` and names that begin with `x-`. Any other name is an error, so that misspelt names are found.
 A training set's `source` may have any facts, of which those of `DataOrigin` are read; the licence may be a
 fact of the set itself too.
 
@@ -31,7 +31,7 @@ _Built = TypeVar("_Built")
 CATALOGUE_BYTES = 4 << 20
 """Largest number of bytes of a catalogue; a catalogue of a thousand sets has a tenth of it."""
 
-UNREAD_FACTS = frozenset(
+FURTHER_FACTS = frozenset(
     {
         *("source", "licence", "license", "url", "homepage", "citation", "description", "notes"),
         *("rows", "n", "scores", "labels", "corpus", "queries", "qrels", "language", "category"),
@@ -176,7 +176,7 @@ def build_set(
         DataError: if a fact is misspelt or of a wrong type; names file and line.
     """
     options: set[str] = set(read_options(owner)) - _NOT_IN_SETS
-    _refuse_unknown(fields, {*options, *path_names, *UNREAD_FACTS})
+    _refuse_unknown(fields, {*options, *path_names, *FURTHER_FACTS})
     stated = {
         name: _read_number_as_text(name, node)
         for name, node in fields.entries.items()

@@ -76,7 +76,7 @@ class CheckedData:
     """The result of checking all entries: problems, first rows of entries without problems, places."""
 
     problems: tuple[Problem, ...] = ()
-    heads: tuple[FirstRows, ...] = ()
+    first_rows: tuple[FirstRows, ...] = ()
     places: tuple[str, ...] = ()
     """Files and hub datasets of all sets, also of those without first rows."""
 
@@ -92,8 +92,8 @@ def check_datasets(
     checked_data = check_entries(
         entries, readers=context.readers, resolve=context.data, network=context.deep
     )
-    for head in checked_data.heads if show else ():
-        context.note(head.title, head.lines)
+    for first_rows in checked_data.first_rows if show else ():
+        context.note(first_rows.title, first_rows.lines)
     problems = (
         dataclasses.replace(problem, where=problem.where or context.where(option))
         for problem in checked_data.problems
@@ -126,7 +126,7 @@ def check_entries(
         refuse_clashes(sources)
     except DataError as error:
         problems.append(Problem(str(error)))
-    heads: list[FirstRows] = []
+    readable: list[FirstRows] = []
     for source in sources:
         if source.path is not None:
             status = source.path.stat()
@@ -139,17 +139,17 @@ def check_entries(
             continue
         first_rows = _read_first_rows(source, limit_rows, state)
         if isinstance(first_rows, FirstRows):
-            heads.append(first_rows)
+            readable.append(first_rows)
         else:
             problems += first_rows
-    return CheckedData(tuple(problems), tuple(heads), tuple(source.place for source in sources))
+    return CheckedData(tuple(problems), tuple(readable), tuple(source.place for source in sources))
 
 
 @functools.lru_cache(maxsize=256)
 def _read_first_rows(
     source: DataSource,
     limit_rows: int,
-    state: tuple[int, int],  # noqa: ARG001 - it ages the memory
+    state: tuple[int, int],  # noqa: ARG001 - a changed file is read again
 ) -> FirstRows | list[Problem]:
     """Return the facts of a source's first rows, or their problems; cached while its file is unchanged."""
     summary, rows = FileSummary(source.place), islice(source.rows(head=True), limit_rows)

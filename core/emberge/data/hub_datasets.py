@@ -30,7 +30,7 @@ def read_hub_rows(
         ConnectionError: if the hub cannot be reached and the dataset was not downloaded before.
         DataError: if there is no such dataset, subset or split, or no such document.
     """
-    rows = enumerate(_load_stream(entry, streaming=head or entry.first is not None), start=1)
+    rows = enumerate(_load_rows(entry, streaming=head or entry.first is not None), start=1)
     if entry.documents is None:
         yield from rows
         return
@@ -53,7 +53,7 @@ class _Documents:
     def __init__(self, entry: DataEntry) -> None:
         subset = replace(entry, subset=entry.documents, documents=None)
         self._name = describe_hub_entry(subset)
-        self._rows = _load_stream(subset, streaming=False)
+        self._rows = _load_rows(subset, streaming=False)
         for column in ("id", "text"):
             if column not in self._rows.column_names:
                 raise DataError(
@@ -92,7 +92,7 @@ def hash_hub_rows(entry: DataEntry) -> str:
         texts = replace(entry, subset=entry.documents, documents=None, first=None)
         return f"{hash_hub_rows(rows)}+{hash_hub_rows(texts)}"
     if entry.first is None:
-        return str(_load_stream(entry, streaming=False)._fingerprint)
+        return str(_load_rows(entry, streaming=False)._fingerprint)
     import datasets
 
     with _explain_error(entry):
@@ -102,11 +102,11 @@ def hash_hub_rows(entry: DataEntry) -> str:
     return f"{builder.config_id}/{builder.hash}[{entry.split}]"
 
 
-def _load_stream(entry: DataEntry, *, streaming: bool) -> Any:
+def _load_rows(entry: DataEntry, *, streaming: bool) -> Any:
     import datasets
 
     with _explain_error(entry):
-        stream = datasets.load_dataset(
+        rows = datasets.load_dataset(
             entry.hub,
             entry.subset,
             data_dir=entry.folder,
@@ -114,12 +114,12 @@ def _load_stream(entry: DataEntry, *, streaming: bool) -> Any:
             revision=entry.revision,
             streaming=streaming,
         )
-    for name, feature in (stream.features or {}).items():
+    for name, feature in (rows.features or {}).items():
         # The library needs a further package to decode sounds; here the bytes are read like those
         # of any file.
         if (plain_feature := _disable_decoding(feature)) != feature:
-            stream = stream.cast_column(name, plain_feature)
-    return stream
+            rows = rows.cast_column(name, plain_feature)
+    return rows
 
 
 def _disable_decoding(feature: Any) -> Any:

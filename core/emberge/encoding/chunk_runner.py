@@ -22,7 +22,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from emberge.contracts import Auxiliary, AuxiliaryMetrics
 from emberge.encoding.chunks import ChunkFeatures, Features
 from emberge.interpreter import read_available_memory
-from emberge.ranks import SINGLE_RANK, Ranks
+from emberge.ranks import SINGLE_RANK, Ranks, get_local_part
 from emberge.seeds import make_seed
 
 # On a CPU other trainings may run at the same time; a GPU has one training.
@@ -53,8 +53,7 @@ def measure_activation_budget(module: nn.Module, device: torch.device, local_ran
 def _list_local_parameters(module: nn.Module) -> Iterator[Tensor]:
     """Yield a module's parameters; of those that are split over ranks, this rank's part."""
     for parameter in module.parameters():
-        get_local_part = getattr(parameter, "to_local", None)
-        yield parameter if get_local_part is None else get_local_part()
+        yield get_local_part(parameter)
 
 
 @contextlib.contextmanager

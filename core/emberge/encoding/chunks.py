@@ -118,6 +118,11 @@ class ChunkFeatures:
         return {name: value.pin_memory() for name, value in features.items()}
 
 
+def find_device(encoder: Encoder) -> torch.device:
+    """Return the device of an encoder's weights."""
+    return next(encoder.module.parameters()).device
+
+
 @contextlib.contextmanager
 def prefetch_chunks(
     encoder: Encoder,
@@ -127,12 +132,12 @@ def prefetch_chunks(
     ahead: bool | None = None,
     collate: Callable[[Sequence[Any]], Features] | None = None,
 ) -> Iterator[ChunkFeatures]:
-    """Yield a feed for the encoder's device; with `ahead` a thread prepares chunks.
+    """Yield the chunks' features on the encoder's device; with `ahead` a thread prepares them.
 
     The default for `ahead` is True on a GPU, and for texts with media, whose files are read and decoded, if
     there is a second core. `collate` is by default the encoder's.
     """
-    device = next(encoder.module.parameters()).device
+    device = find_device(encoder)
     if ahead is None:
         ahead = device.type == "cuda" or (
             (os.cpu_count() or 1) > 1 and any(getattr(text, "media", ()) for text in texts)

@@ -3,21 +3,19 @@
 from __future__ import annotations
 
 import contextlib
-import functools
 import itertools
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
 from typing import Any
-from weakref import WeakKeyDictionary
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor, nn
+from torch import Tensor
 
 from emberge.contracts import Encoder, TokenisedText, make_content_key
-from emberge.encoding.chunks import cut_chunks, prefetch_chunks
-from emberge.encoding.forward_pass import embed_features, find_device
+from emberge.encoding.chunks import cut_chunks, find_device, prefetch_chunks
+from emberge.encoding.forward_pass import embed_features
+from emberge.encoding.reordered_weights import ReorderedWeights
 from emberge.errors import CheckpointError
 
 Progress = Callable[..., None]
@@ -53,7 +51,7 @@ class TextEmbedder:
             find_device(encoder).type, training=False
         )
         self.progress = progress
-        self._packed = PackedWeights(encoder.module)
+        self._reordered = ReorderedWeights(encoder.module)
 
     def embed(
         self, texts: Sequence[str], *, prompt: str = "", max_length: int | None = None
@@ -84,7 +82,7 @@ class TextEmbedder:
         with (
             self._switch_to_evaluation(),
             torch.inference_mode(),
-            self._packed.use_packed(self.token_budget),
+            self._reordered.use_reordered(self.token_budget),
             prefetch_chunks(self.encoder, texts, pieces) as chunk_features,
         ):
             for index, piece in enumerate(pieces):
@@ -129,7 +127,7 @@ class TextEmbedder:
         ):
             for index, piece in enumerate(pieces):
                 # The mode of inference would reach into the caller's code if it went on while this waits.
-                with torch.inference_mode(), self._packed.use_packed(self.token_budget):
+                with torch.inference_mode(), self._reordered.use_reordered(self.token_budget):
                     out = embed_features(self.encoder, chunk_features[index]).embeddings.float()
                 if not bool(torch.isfinite(out).all()):
                     raise CheckpointError(_describe_infinite(self.model))
@@ -180,70 +178,3 @@ def _copy_to_host(waiting: list[tuple[NDArray[np.int64], Tensor]], result: NDArr
         result[rows] = torch.cat([out for _, out in waiting]).float().cpu().numpy()
         waiting.clear()
     return 0
-
-
-# Beyond this many bytes of weights a second copy of them costs more memory than it is worth.
-MOST_BYTES = 1 << 30
-
-
-@dataclass(eq=False)
-class PackedWeights:
-    """Packed copies of the weights of a model's linear layers, built once and cached.
-
-    For float32 on a CPU, oneDNN multiplies by a packed matrix about a fifth faster than by a matrix in
-    PyTorch's layout (MiniLM's layers, 2,048 rows, one thread: 99 against 75 GFLOP/s). Results differ by
-    rounding. If packing would not help, the model runs unchanged.
-    """
-
-    module: nn.Module
-    _kept: WeakKeyDictionary[nn.Linear, tuple[tuple[int, int], Tensor]] = field(
-        default_factory=WeakKeyDictionary
-    )
-
-    @contextlib.contextmanager
-    def use_packed(self, rows: int) -> Iterator[None]:
-        """Use packed weights in linear layers in the `with` block, whose inputs usually have `rows` rows.
-
-        This is only for passes without gradients.
-        """
-        packed_layers = self._find_linears()
-        try:
-            for linear in packed_layers:
-                vars(linear)["forward"] = self._forward(linear, rows)
-            yield
-        finally:
-            for linear in packed_layers:
-                vars(linear).pop("forward", None)
-
-    def _find_linears(self) -> list[nn.Linear]:
-        available: bool = torch.backends.mkldnn.is_available()  # type: ignore[no-untyped-call]
-        if not available:
-            return []
-        linears = [m for m in self.module.modules() if type(m) is nn.Linear and _is_plain(m)]
-        return linears if sum(m.weight.nbytes for m in linears) <= MOST_BYTES else []
-
-    def _forward(self, linear: nn.Linear, rows: int) -> Callable[[Tensor], Tensor]:
-        weight = linear.weight.detach()
-        state = (weight.data_ptr(), linear.weight._version)
-        packed = self._kept.get(linear)
-        if packed is None or packed[0] != state:  # the weights may have been trained since
-            operators: Any = torch.ops.mkldnn
-            packed = self._kept[linear] = state, operators._reorder_linear_weight(weight, rows)
-        return functools.partial(_multiply_packed, weight=packed[1], bias=linear.bias)
-
-
-def _multiply_packed(values: Tensor, *, weight: Tensor, bias: Tensor | None) -> Tensor:
-    product: Tensor = torch.ops.mkldnn._linear_pointwise(values, weight, bias, "none", [], "")
-    return product
-
-
-def _is_plain(linear: nn.Linear) -> bool:
-    """Return whether a layer has torch's original forward and ordinary float32 weights on the CPU."""
-    weight = linear.weight
-    return (
-        "forward" not in vars(linear)
-        and type(weight) is nn.Parameter
-        and weight.device.type == "cpu"
-        and weight.dtype == torch.float32
-        and not torch.is_autocast_enabled("cpu")
-    )

@@ -1,4 +1,4 @@
-"""Forward passes of an encoder: the only place where models are called."""
+"""Forward passes of an encoder, as other rooms call them."""
 
 from __future__ import annotations
 
@@ -8,12 +8,7 @@ import torch
 from torch import Tensor
 
 from emberge.contracts import Embedded, Encoder, TokenisedText
-from emberge.encoding.chunks import Features, to_device
-
-
-def find_device(encoder: Encoder) -> torch.device:
-    """Return the device of an encoder's weights."""
-    return next(encoder.module.parameters()).device
+from emberge.encoding.chunks import Features, find_device, to_device
 
 
 def forward(

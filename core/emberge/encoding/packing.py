@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from emberge.contracts import TokenisedText, TokenPredictor
-from emberge.encoding.forward_pass import find_device
+from emberge.encoding.chunks import find_device
 
 # Texts of the probe by row: as a text's neighbours, with padding, and alone.
 _PROBE_LENGTHS = ((5, 3, 7), (6, 4), (8,))

@@ -17,7 +17,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from emberge.contracts import TokenisedText, TokenLoss, TokenPredictor, Tokens
+from emberge.contracts import UNSCORED_LABEL, TokenisedText, TokenLoss, TokenPredictor, Tokens
 from emberge.encoding.chunk_runner import ChunkOutput, ChunkRunner, EncodePlan, PassResult
 from emberge.encoding.chunks import (
     Features,
@@ -29,7 +29,8 @@ from emberge.encoding.chunks import (
 from emberge.encoding.packing import pack_rows
 from emberge.encoding.token_files import Ragged
 
-UNSCORED_LABEL = -100
+# Number of texts that `score_texts` sorts and cuts into chunks at once.
+_SCORED_AT_ONCE = 1024
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -139,7 +140,7 @@ def _choose_collate(
 
 
 def _place_labels(labels: Sequence[NDArray[np.int64]], features: Mapping[str, Tensor]) -> Tensor:
-    """Return the labels of a batch of features [b, t], UNSCORED at padding."""
+    """Return the labels of a batch of features [b, t], UNSCORED_LABEL at padding."""
     ids = features["input_ids"]
     flat = to_device(torch.from_numpy(np.concatenate(labels)), ids.device)
     mask = features.get("attention_mask")
@@ -148,10 +149,6 @@ def _place_labels(labels: Sequence[NDArray[np.int64]], features: Mapping[str, Te
     placed = torch.full_like(ids, UNSCORED_LABEL)
     placed[mask.bool()] = flat
     return placed
-
-
-# Number of texts that are sorted and cut into chunks at once.
-TEXTS_AT_ONCE = 1024
 
 
 @dataclass(frozen=True, eq=False)
@@ -176,8 +173,8 @@ def score_texts(
     every model with the same tokens.
     """
     nats, scored = np.zeros(len(texts)), np.zeros(len(texts), np.int64)
-    for start in range(0, len(texts), TEXTS_AT_ONCE):
-        numbers = range(start, min(start + TEXTS_AT_ONCE, len(texts)))
+    for start in range(0, len(texts), _SCORED_AT_ONCE):
+        numbers = range(start, min(start + _SCORED_AT_ONCE, len(texts)))
         corrupted_texts = [corrupt_text(encoder, texts[i], loss, seed_of(i)) for i in numbers]
         for i, corrupted in zip(numbers, corrupted_texts, strict=True):
             scored[i] = int((corrupted.labels != UNSCORED_LABEL).sum())

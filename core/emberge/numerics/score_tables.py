@@ -75,11 +75,11 @@ def apply_blockwise(rows: int, columns: int, function: Callable[[slice], Tensor]
 
 
 def log_sum_products(
-    left: Tensor, right: Tensor, barred: Callable[[slice], Tensor | None]
+    left: Tensor, right: Tensor, excluded: Callable[[slice], Tensor | None]
 ) -> Tensor:
     """Return log Σ_j e^<left_i, right_j> for each row i, [k], given left [k, d] and right [m, d].
 
-    `barred(block)` is a mask [rows of the block, m] of omitted entries, or None. A row in which all entries
+    `excluded(block)` is a mask [rows of the block, m] of omitted entries, or None. A row in which all entries
     are omitted gives `find_lowest_score` and a gradient of zero.
     """
     if not len(right):
@@ -87,9 +87,9 @@ def log_sum_products(
 
     def sum_rows(block: slice) -> Tensor:
         scores = left[block] @ right.T
-        is_omitted = barred(block)
-        if is_omitted is not None:
-            scores.masked_fill_(is_omitted, find_lowest_score(scores))
+        is_excluded = excluded(block)
+        if is_excluded is not None:
+            scores.masked_fill_(is_excluded, find_lowest_score(scores))
         return scores.logsumexp(1)
 
     return apply_blockwise(len(left), len(right), sum_rows)

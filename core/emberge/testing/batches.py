@@ -41,10 +41,10 @@ class _TokenProducts(Similarity):
         self,
         left: Tensor,
         right: Tensor,
-        barred: Callable[[slice], Tensor | None],
+        excluded: Callable[[slice], Tensor | None],
         scale: float = 1.0,
     ) -> Tensor:
-        return super().log_sums(left.sum(-2), right.sum(-2), barred, scale)
+        return super().log_sums(left.sum(-2), right.sum(-2), excluded, scale)
 
 
 _SIMILARITIES: Mapping[EmbeddingKind, Similarity] = {

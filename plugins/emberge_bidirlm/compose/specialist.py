@@ -13,8 +13,7 @@ from emberge.merging import Tokenizer
 from emberge.model_folder import Checkpoint, read_object
 from emberge.tensor_files import TensorSpec
 from emberge.tensor_names import TensorNames
-
-from emberge_bidirlm.as_encoder import load_config
+from emberge_encoder import build_config
 
 TowerKind = Literal["vision", "audio"]
 
@@ -85,7 +84,7 @@ class Specialist:
     @functools.cached_property
     def config(self) -> Any:
         """The config object of transformers."""
-        return load_config(self.checkpoint)
+        return build_config(self.checkpoint.trunk, self.checkpoint.config)
 
     @property
     def tower_config(self) -> dict[str, Any]:

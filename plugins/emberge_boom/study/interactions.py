@@ -113,9 +113,9 @@ class Interactions(StudyOptions, Step):
 
         checked = check_datasets(context, self.data)
         yield from checked.problems
-        for head in checked.heads:
-            scored = head.example.positive_scores is not None
-            for message in find_loss_problems(self.loss, head.info, scored=scored):
+        for first_rows in checked.first_rows:
+            scored = first_rows.example.positive_scores is not None
+            for message in find_loss_problems(self.loss, first_rows.info, scored=scored):
                 yield context.problem(message, "loss")
 
     def run(self, workspace: Workspace) -> Artifact:

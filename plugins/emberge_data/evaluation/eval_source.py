@@ -309,8 +309,8 @@ def _show_first_rows(eval_set: EvalSet, rows: EvalRows, context: Preflight) -> l
     checked = check_entries(
         [entry], readers=context.readers, resolve=lambda reference: Path(reference.text)
     )
-    for head in checked.heads:
-        context.note(f"evaluation: {head.title}", head.lines)
+    for first_rows in checked.first_rows:
+        context.note(f"evaluation: {first_rows.title}", first_rows.lines)
     return [str(problem) for problem in checked.problems]
 
 
@@ -319,7 +319,7 @@ def _read_whole(
     eval_set: EvalSet,
     split: Split,
     readers: tuple[Reader, ...],
-    stamps: tuple[tuple[str, int, int], ...],  # noqa: ARG001 - it ages the memory
+    stamps: tuple[tuple[str, int, int], ...],  # noqa: ARG001 - a changed file is read again
 ) -> Sequence[str]:
     try:
         load_eval_set(eval_set, readers=readers, split=split)

@@ -63,7 +63,7 @@ class ChosenTexts(Sequence[str]):
 class TextPairs:
     """Pairs of a query and a document in the order of rows: numbers of rows, queries and documents [n].
 
-    The number of a text that is no document is EMPTY.
+    The number of a text that is no document is NO_TEXT.
     """
 
     rows: Numbers

@@ -48,8 +48,12 @@ class DataStep(Step):
     def check_data(self, context: Preflight) -> tuple[list[Problem], CheckedData]:
         """Check and show the first rows of `data`; return the problems and the rows."""
         checked = check_datasets(context, self.data)
-        is_all_seen = len(checked.heads) == len(checked.places)
-        sets = {head.info.name: head.info.task for head in checked.heads} if is_all_seen else {}
+        is_all_seen = len(checked.first_rows) == len(checked.places)
+        sets = (
+            {first_rows.info.name: first_rows.info.task for first_rows in checked.first_rows}
+            if is_all_seen
+            else {}
+        )
         halves = self.expected_parts
         context.expect(Expected(sets=sets if halves else {}, halves=halves))
         problems = [*checked.problems]

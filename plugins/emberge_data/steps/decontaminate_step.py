@@ -27,8 +27,8 @@ if TYPE_CHECKING:
     from emberge.contracts import Side
     from emberge.data import StoredDataset
 
+    from emberge_data.steps.leak_index import LeakTexts, Match
     from emberge_data.steps.row_texts import RowTexts
-    from emberge_data.steps.test_index import Match, TestTexts
 
 
 # Similarity of near copies; in kinds of task whose texts are often short and of one template it is higher.
@@ -88,8 +88,8 @@ class Decontaminate(DataStep):
         return _NEAR_COPY_OF_SHORT if dataset.info.task in _SHORT_TASKS else _NEAR_COPY
 
     def run(self, workspace: Workspace) -> Artifact:
+        from emberge_data.steps.leak_index import gather_blocks, read_test_texts
         from emberge_data.steps.row_texts import RowTexts
-        from emberge_data.steps.test_index import gather_blocks, read_test_texts
 
         datasets = self.load(workspace)
         sides: set[Side] = {"query" if word == "queries" else "document" for word in self.drop}
@@ -133,11 +133,11 @@ class ContainedTests:
         self._training, self._least = training, least
         self._best: dict[int, _Contained] = {}
 
-    def search(self, tests: TestTexts, show_progress: functools.partial[None]) -> None:
+    def search(self, tests: LeakTexts, show_progress: functools.partial[None]) -> None:
         """Search all training texts for a block's test texts."""
-        from emberge_data.steps.test_index import TestIndex
+        from emberge_data.steps.leak_index import LeakIndex
 
-        index, texts = TestIndex(tests.texts, self._least), self._training.distinct
+        index, texts = LeakIndex(tests.texts, self._least), self._training.distinct
         for start in range(0, len(texts), _TEXTS_AT_ONCE):
             for match in index.find_matches(texts[start : start + _TEXTS_AT_ONCE], start):
                 self._record(match, tests)
@@ -145,7 +145,7 @@ class ContainedTests:
         for match in index.find_overlaps():
             self._record(match, tests)
 
-    def _record(self, match: Match, tests: TestTexts) -> None:
+    def _record(self, match: Match, tests: LeakTexts) -> None:
         best = self._best.get(match.text)
         if best is None or match.similarity > best.similarity:
             note = f"{_WAY_WORDS[match.way]} {tests.labels[match.test]}"

@@ -170,7 +170,7 @@ def _exclude(compared: ComparedSet) -> Excluded:
 
 
 def _build_mask(rows: Numbers, columns: Numbers, size: tuple[int, int]) -> Any:
-    """Return a sparse matrix that is true at these rows and columns, except where a number is EMPTY."""
+    """Return a sparse matrix that is true at these rows and columns, except where a number is NO_TEXT."""
     import numpy as np
     from scipy.sparse import csr_array
 

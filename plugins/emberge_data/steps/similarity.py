@@ -81,7 +81,7 @@ def find_best(
     """Return numbers and scores [queries, count] of each query's best documents, best first.
 
     Documents that are excluded or above a query's ceiling are left out; a place without a document has the
-    number EMPTY and the score -inf. `size` is the number of queries and of documents.
+    number NO_TEXT and the score -inf. `size` is the number of queries and of documents.
     """
     import torch
 

@@ -162,13 +162,13 @@ class TaughtStep(DataStep):
         problems, checked = self.check_data(context)
         yield from problems
         yield from self.teacher.check(context, reads_pairs=self.scores_pairs)
-        for head in checked.heads:
-            if not head.example.positives:
-                yield context.problem(explain_missing_positives(head.info.name), "data")
-            elif head.info.task == "sts" and not self.scores_pairs:
+        for first_rows in checked.first_rows:
+            if not first_rows.example.positives:
+                yield context.problem(explain_missing_positives(first_rows.info.name), "data")
+            elif first_rows.info.task == "sts" and not self.scores_pairs:
                 yield context.problem(
-                    f"dataset '{head.info.name}' has pairs of any similarity, not queries and positives; "
-                    "leave it out with `only`",
+                    f"dataset '{first_rows.info.name}' has pairs of any similarity, not queries and "
+                    "positives; leave it out with `only`",
                     "data",
                 )
 

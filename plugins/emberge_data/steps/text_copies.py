@@ -1,6 +1,6 @@
 """Near copies within one collection of texts or rows, by the Jaccard similarity of their shingles.
 
-All keys are on disk, so that memory is bounded; `test_index` finds copies of tests among other texts.
+All keys are on disk, so that memory is bounded; `leak_index` finds copies of tests among other texts.
 """
 
 from __future__ import annotations

@@ -95,7 +95,7 @@ def hash_characters(normalised: Sequence[str], size: int) -> tuple[Hashes, Count
     padded = [text.ljust(size, "\0") for text in normalised]
     codes = np.frombuffer("".join(padded).encode("utf-32-le", "surrogatepass"), np.uint32)
     lengths = np.array([len(text) for text in padded], dtype=np.int64)
-    return _run_hashes(codes.astype(np.uint64), lengths, size)
+    return _hash_code_runs(codes.astype(np.uint64), lengths, size)
 
 
 def hash_words(texts: Sequence[Sequence[str]], size: int) -> tuple[Hashes, Counts]:
@@ -105,10 +105,10 @@ def hash_words(texts: Sequence[Sequence[str]], size: int) -> tuple[Hashes, Count
 
     codes = [xxh3_64_intdigest(word.encode("utf-8", "surrogatepass")) for t in texts for word in t]
     lengths = np.array([len(text) for text in texts], dtype=np.int64)
-    return _run_hashes(np.array(codes, dtype=np.uint64), lengths, size)
+    return _hash_code_runs(np.array(codes, dtype=np.uint64), lengths, size)
 
 
-def _run_hashes(codes: Hashes, lengths: Counts, size: int) -> tuple[Hashes, Counts]:
+def _hash_code_runs(codes: Hashes, lengths: Counts, size: int) -> tuple[Hashes, Counts]:
     """Return hashes of all runs of `size` codes inside each text: polynomials modulo 2⁶⁴, then mixed."""
     import numpy as np
 
@@ -195,6 +195,6 @@ class MinHash:
             keys[band] = band
             for row in range(self.rows):
                 keys[band] = mix_bits(
-                    keys[band] * np.uint64(0x9E3779B97F4A7C15) + band_numbers[:, row]
+                    keys[band] * np.uint64(_HASH_MULTIPLIER) + band_numbers[:, row]
                 )
         return keys

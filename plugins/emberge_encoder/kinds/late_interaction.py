@@ -41,17 +41,17 @@ class MaxSim(Similarity):
         self,
         left: Tensor,
         right: Tensor,
-        barred: Callable[[slice], Tensor | None],
+        excluded: Callable[[slice], Tensor | None],
         scale: float = 1.0,
     ) -> Tensor:
         if not len(right):
-            return log_sum_products(left.sum(1), right.sum(1), barred)
+            return log_sum_products(left.sum(1), right.sum(1), excluded)
         cells_a_row = left.shape[1] * right.shape[0] * right.shape[1]
 
         def compute_block(block: slice) -> Tensor:
-            scores, is_omitted = self.table(left[block], right) * scale, barred(block)
-            if is_omitted is not None:
-                scores = scores.masked_fill(is_omitted, find_lowest_score(scores))
+            scores, is_excluded = self.table(left[block], right) * scale, excluded(block)
+            if is_excluded is not None:
+                scores = scores.masked_fill(is_excluded, find_lowest_score(scores))
             return scores.logsumexp(dim=1)
 
         return apply_blockwise(len(left), cells_a_row, compute_block)

@@ -95,15 +95,15 @@ class ScoreRules:
         """Return the mask [block, m] of (left, right) pairs that do not count."""
         rows = left.row[block]
         same_row = rows[:, None] == right.row[None]
-        is_barred = (same_row & ~right.in_own_row) | ~right.valid
+        is_excluded = (same_row & ~right.in_own_row) | ~right.valid
         if self.texts is not None:
             for ids in self.texts[rows].T:
-                is_barred |= ids[:, None] == right.text[None]
+                is_excluded |= ids[:, None] == right.text[None]
         if self.label is not None:
             label = self.label[rows]
             alike = (label[:, None] == self.label[right.row][None]) & (label >= 0)[:, None]
-            is_barred |= alike & ~same_row
-        return is_barred
+            is_excluded |= alike & ~same_row
+        return is_excluded
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -209,7 +209,7 @@ class InfoNCE(Loss):
 
 
 def _compute_terms(positive: Tensor, negative_sums: Tensor) -> Tensor:
-    """Return -own + log(e^own + e^against), exact also if e^against is much smaller than e^own."""
+    """Return log(1 + e^(negative_sums - positive)), also exact if the exponent is far below 0."""
     import torch
 
     gap = negative_sums - positive
@@ -226,10 +226,10 @@ def _sum_own_negatives(anchors: Candidates, negatives: Candidates, rules: ScoreR
         return nothing + find_lowest_score(anchors.vectors)
     own_negatives = negatives.vectors.view(rows, -1, *negatives.vectors.shape[1:])
     scores = rules.own_scores(anchors, own_negatives)
-    is_barred = ~negatives.valid.view(rows, -1)
+    is_excluded = ~negatives.valid.view(rows, -1)
     if rules.texts is not None:
         ids = negatives.text.view(rows, -1)
-        is_barred |= (ids[:, :, None] == rules.texts[:, None]).any(-1)
+        is_excluded |= (ids[:, :, None] == rules.texts[:, None]).any(-1)
     return torch.logsumexp(
-        scores.masked_fill(is_barred, find_lowest_score(scores)), dim=1, keepdim=True
+        scores.masked_fill(is_excluded, find_lowest_score(scores)), dim=1, keepdim=True
     )

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from emberge import PositiveShare, Share, TokenLoss, Tokens, draw_bits, make_seed
-from emberge.contracts import LinearHead
+from emberge.contracts import UNSCORED_LABEL, LinearHead
 from emberge.numerics import apply_blockwise
 
 if TYPE_CHECKING:
@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 
-UNSCORED_LABEL = -100
 # Logits that `apply_blockwise` computes at once.
 KEPT_LOGITS = 2**22
 # Logits of a block, 64 MiB in float32, and its places: with fewer the head's gradient takes most of the time.

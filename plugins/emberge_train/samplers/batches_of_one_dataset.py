@@ -145,7 +145,7 @@ class BatchShuffle(OneDataset):
     arXiv:2602.05787; CoDiEmb's sampler, arXiv:2508.11442; first Liu et al., 2019, arXiv:1901.11504). Each row
     comes once an epoch, so the number of steps of a dataset is its number of rows over its `batch_size`. A
     smaller `batch_size` gives a task more steps, which is how CoDiEmb balances retrieval and similarity. A
-    dataset's `weight` is ignored; `proportional` and `temperature` use it.
+    dataset's `weight` is ignored; `proportional` uses it.
 
     Example:
         trained:

@@ -11,7 +11,7 @@ import pytest
 from emberge import Columns, DataEntry, DataError, DataRef
 from emberge.contracts import DataOrigin
 from emberge.data import find_reader, load_catalogue, load_datasets
-from emberge.data.catalogue import UNREAD_FACTS
+from emberge.data.catalogue import FURTHER_FACTS
 from emberge_data import Delimited, JsonLines, Parquet
 
 READERS = [JsonLines(), Parquet(), Delimited()]
@@ -37,7 +37,7 @@ def catalogue(folder: Path, text: str) -> Path:
     return path
 
 
-@pytest.mark.parametrize("fact", [*sorted(UNREAD_FACTS), "x-mine"])
+@pytest.mark.parametrize("fact", [*sorted(FURTHER_FACTS), "x-mine"])
 def test_facts_of_a_set_are_kept_out_of_its_options(tmp_path: Path, fact: str) -> None:
     found = load_catalogue(
         catalogue(tmp_path, f"train:\n- {{name: a, file: a.jsonl, {fact}: out}}\n")

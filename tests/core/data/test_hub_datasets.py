@@ -73,7 +73,7 @@ def test_splits_are_read_through_the_library_and_checked_with_leave_to_use_the_n
         "unseen",
         f"dataset {hub}/one[train] was not looked at",
     )
-    assert check(entry).heads[0].example == dataset[0]
+    assert check(entry).first_rows[0].example == dataset[0]
 
 
 def test_a_hub_that_cannot_be_reached_is_unseen_in_a_check_and_an_error_in_a_run(
@@ -96,7 +96,7 @@ def test_documents_named_by_id_have_their_texts_and_decide_the_key(hub: Path) ->
         (dataset[row].anchor, dataset[row].positives, dataset[row].negatives) for row in (0, 1)
     ] == [("who", ("she",), ("because", "there")), ("why", ("because",), ("she",))]
     entry = DataEntry(hub=str(hub), subset="asked", documents="nowhere", columns=PAIRS)
-    (head,) = check(entry).heads
+    (head,) = check(entry).first_rows
     assert (head.example.positives, len(head.example.negatives)) == (("d1",), 2)
     entry = DataEntry(hub=str(hub), subset="asked", documents="asked_corpus", columns=PAIRS)
     other = load(replace(entry, documents="other_corpus"))

@@ -267,7 +267,7 @@ def test_a_check_reads_only_the_first_rows(tmp_path: Path) -> None:
     assert check(path, limit_rows=10).problems == ()
     assert [problem.where for problem in check(path, limit_rows=11).problems] == [f"{path}:11"]
     checked = check_entries([entry(Path("$corpus"))], readers=READERS, resolve=lambda _: None)
-    assert (checked.problems, checked.heads) == ((), ())
+    assert (checked.problems, checked.first_rows) == ((), ())
 
 
 def test_a_check_tells_every_problem_and_shows_the_other_entries(tmp_path: Path) -> None:
@@ -278,8 +278,8 @@ def test_a_check_tells_every_problem_and_shows_the_other_entries(tmp_path: Path)
     assert "'pos' must be text" in said[0]
     assert "no such file" in said[1]
     assert "two datasets are named 'good'" in said[2]
-    assert checked.heads[0].title == "good: retrieval"
-    assert checked.heads[0].lines == (
+    assert checked.first_rows[0].title == "good: retrieval"
+    assert checked.first_rows[0].lines == (
         "columns: anchor = query, positive = pos, negative = neg",
         "anchor: q",
         "positive: p",
@@ -290,7 +290,7 @@ def test_a_check_tells_every_problem_and_shows_the_other_entries(tmp_path: Path)
 
 def test_a_preview_shows_all_parts_of_the_first_row(tmp_path: Path) -> None:
     row = {"query": "q " * 100, "pos": ["a", "b", "c"], "pos_scores": [0.5, 0.25, 1]}
-    (head,) = check(write(tmp_path / "a.jsonl", [row]), task="retrieval", prompt="p: ").heads
+    (head,) = check(write(tmp_path / "a.jsonl", [row]), task="retrieval", prompt="p: ").first_rows
     assert head.lines[:2] == (
         "columns: anchor = query, positive = pos, score = pos_scores",
         "prompt: 'p:' before the anchor",
@@ -299,8 +299,8 @@ def test_a_preview_shows_all_parts_of_the_first_row(tmp_path: Path) -> None:
     assert len(head.lines[2]) == len("anchor: ") + 100
     assert head.lines[3:] == ("positive: a (score 0.5)", "positive: b (score 0.25) (and 1 more)")
     rows = [{"text": f"{n}", "label": "ab"[n % 2]} for n in range(4)]
-    (head,) = check(write(tmp_path / "a.jsonl", rows), symmetric=True, prompt="p").heads
+    (head,) = check(write(tmp_path / "a.jsonl", rows), symmetric=True, prompt="p").first_rows
     assert "prompt: 'p' before every text" in head.lines
     assert head.lines[-2:] == ("label: a", "positive: drawn among the rows of the label")
-    (head,) = check(write(tmp_path / "b.jsonl", [{"text": "a"}])).heads
+    (head,) = check(write(tmp_path / "b.jsonl", [{"text": "a"}])).first_rows
     assert head.lines == ("columns: text = text", "text: a")

@@ -16,7 +16,7 @@ from emberge.contracts import Side
 from emberge.data import load_datasets
 from emberge_data.json_lines import JsonLines
 from emberge_data.steps.decontaminate_step import Decontaminate
-from emberge_data.steps.test_index import gather_blocks
+from emberge_data.steps.leak_index import gather_blocks
 from emberge_mteb import EvalEntry, Mteb
 
 from tests.plugins.data.steps.steps import written
@@ -129,7 +129,7 @@ def test_a_phrase_of_many_texts_or_of_many_tests_is_no_copy(tmp_path: Path) -> N
 @pytest.fixture
 def single_characters(monkeypatch: pytest.MonkeyPatch) -> None:
     """Short texts are compared by their characters, so that their similarity is known."""
-    monkeypatch.setattr("emberge_data.steps.test_index.SHINGLE", 1)
+    monkeypatch.setattr("emberge_data.steps.leak_index.SHINGLE", 1)
 
 
 def test_a_text_exactly_at_the_threshold_is_a_copy(tmp_path: Path, single_characters: None) -> None:

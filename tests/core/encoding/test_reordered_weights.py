@@ -10,7 +10,7 @@ import torch
 from emberge import Encoder
 from emberge.encoding import TextEmbedder, forward
 from emberge.encoding import embedder as packed
-from emberge.encoding.embedder import PackedWeights
+from emberge.encoding.reordered_weights import ReorderedWeights
 from emberge_encoder import TextEncoder
 
 from tests.support.tiny import WORDS
@@ -51,9 +51,9 @@ def layers() -> torch.nn.Module:
     return torch.nn.Sequential(torch.nn.Linear(4, 3, bias=False), torch.nn.Linear(3, 2)).eval()
 
 
-def _inside(module: torch.nn.Module, pack: PackedWeights | None = None) -> int:
+def _inside(module: torch.nn.Module, pack: ReorderedWeights | None = None) -> int:
     """Return how many layers use packed weights inside."""
-    with (pack or PackedWeights(module)).use_packed(8):
+    with (pack or ReorderedWeights(module)).use_reordered(8):
         return sum("forward" in vars(m) for m in module.modules())
 
 
@@ -61,7 +61,7 @@ def test_a_packed_layer_multiplies_and_adds_its_bias(layers: torch.nn.Module) ->
     values = torch.randn(5, 4)
     with torch.no_grad():
         expected = layers(values)
-        with PackedWeights(layers).use_packed(8):
+        with ReorderedWeights(layers).use_reordered(8):
             torch.testing.assert_close(layers(values), expected)
 
 
@@ -75,7 +75,7 @@ def test_weights_are_packed_once_until_they_change(
         _reorder_linear_weight=lambda weight, rows: packings.append(rows) or weight
     )
     monkeypatch.setattr(torch.ops, "mkldnn", operators)
-    pack = PackedWeights(layers)
+    pack = ReorderedWeights(layers)
     assert _inside(layers, pack) == _inside(layers, pack) == 2
     assert packings == [8, 8]
     with torch.no_grad():
@@ -88,7 +88,7 @@ def test_weights_are_packed_once_until_they_change(
 
 
 def test_layers_are_left_as_they_were_after_an_error(layers: torch.nn.Module) -> None:
-    with pytest.raises(KeyError), PackedWeights(layers).use_packed(8):
+    with pytest.raises(KeyError), ReorderedWeights(layers).use_reordered(8):
         raise KeyError
     assert not [m for m in layers.modules() if "forward" in vars(m)]
 

@@ -61,10 +61,8 @@ def read_test_texts(
 
 
 @dataclass
-class TestTexts:
+class LeakTexts:
     """Distinct normalised texts of tests, as they were, and a label of each: `a query of NFCorpus`."""
-
-    __test__ = False  # for pytest: the name is a noun
 
     texts: list[str] = field(default_factory=list)
     originals: list[str] = field(default_factory=list)
@@ -73,16 +71,16 @@ class TestTexts:
 
 def gather_blocks(
     texts: Iterable[tuple[str, Side, str]], most: int = TEXTS_AT_ONCE
-) -> Iterator[TestTexts]:
+) -> Iterator[LeakTexts]:
     """Yield all texts in blocks of at most `most` distinct texts, so that memory is bounded."""
-    block, seen = TestTexts(), set[str]()
+    block, seen = LeakTexts(), set[str]()
     for task, side, text in texts:
         normalised = normalise(text)
         if not normalised or normalised in seen:
             continue
         if len(seen) == most:
             yield block
-            block, seen = TestTexts(), set()
+            block, seen = LeakTexts(), set()
         seen.add(normalised)
         block.texts.append(normalised)
         block.originals.append(text)
@@ -101,10 +99,8 @@ class Match:
     similarity: float = 1.0
 
 
-class TestIndex:
+class LeakIndex:
     """Index of one block of normalised test texts, which is searched for one block of texts after another."""
-
-    __test__ = False  # for pytest: the name is a noun
 
     def __init__(self, tests: Sequence[str], threshold: float) -> None:
         self._place = {test: number for number, test in enumerate(tests)}
