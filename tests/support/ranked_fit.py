@@ -56,7 +56,7 @@ def start(trainings: Sequence[Training], path: Path, ranks: int) -> list[ForkSer
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_bytes(pickle.dumps(list(trainings)))
     port = free_port()
-    return _forked(_rank, path, [environment(rank, ranks, port) for rank in range(ranks)])
+    return fork(_rank, path, [environment(rank, ranks, port) for rank in range(ranks)])
 
 
 def free_port() -> int:
@@ -66,7 +66,7 @@ def free_port() -> int:
         return int(found.getsockname()[1])
 
 
-def _forked(
+def fork(
     work: Callable[[Path, Mapping[str, str]], None], path: Path, told: Sequence[Mapping[str, str]]
 ) -> list[ForkServerProcess]:
     """Do the work in processes, one for each environment, forked from one that has imported all."""
@@ -111,7 +111,7 @@ def _rank(path: Path, told: Mapping[str, str]) -> None:
     from emberge.errors import EmbergeError
     from emberge.ranks import leave_ranks
 
-    rank = _enter(path, told)
+    rank = enter(path, told)
     try:
         found = [_train(training, rank) for training in pickle.loads(path.read_bytes())]
     except EmbergeError as error:
@@ -122,7 +122,7 @@ def _rank(path: Path, told: Mapping[str, str]) -> None:
     leave_ranks()
 
 
-def _enter(path: Path, told: Mapping[str, str]) -> int:
+def enter(path: Path, told: Mapping[str, str]) -> int:
     """Prepare a forked process; its rank."""
     import torch
 
