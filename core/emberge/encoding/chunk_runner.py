@@ -22,7 +22,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from emberge.contracts import Auxiliary, AuxiliaryMetrics
 from emberge.encoding.chunks import ChunkFeatures, Features
 from emberge.interpreter import read_available_memory
-from emberge.ranks import SINGLE_RANK, Ranks, get_local_part
+from emberge.ranks import SINGLE_RANK, Ranks
 from emberge.seeds import make_seed
 
 # On a CPU other trainings may run at the same time; a GPU has one training.
@@ -53,7 +53,9 @@ def measure_activation_budget(module: nn.Module, device: torch.device, local_ran
 def _list_local_parameters(module: nn.Module) -> Iterator[Tensor]:
     """Yield a module's parameters; of those that are split over ranks, this rank's part."""
     for parameter in module.parameters():
-        yield get_local_part(parameter)
+        # Asked of the tensor, as `get_local_part` would load FSDP for every evaluation.
+        to_local = getattr(parameter, "to_local", None)
+        yield parameter if to_local is None else to_local()
 
 
 @contextlib.contextmanager

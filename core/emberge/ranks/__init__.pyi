@@ -3,7 +3,6 @@
 from .fsdp import clip_gradients as clip_gradients
 from .fsdp import gather_on_cpu as gather_on_cpu
 from .fsdp import gather_weights as gather_weights
-from .fsdp import get_local_part as get_local_part
 from .fsdp import is_split as is_split
 from .fsdp import place_like as place_like
 from .fsdp import split_weights as split_weights
