@@ -9,7 +9,7 @@ import pytest
 import torch
 from emberge import Encoder
 from emberge.encoding import TextEmbedder, forward
-from emberge.encoding import embedder as packed
+from emberge.encoding import reordered_weights
 from emberge.encoding.reordered_weights import ReorderedWeights
 from emberge_encoder import TextEncoder
 
@@ -98,10 +98,10 @@ def test_layers_that_are_not_plain_run_as_they_are(
 ) -> None:
     most = 4 * (4 * 3 + 3 * 2)
     for limit, used in ((most, 2), (most - 1, 0)):
-        monkeypatch.setattr(packed, "MOST_BYTES", limit)
+        monkeypatch.setattr(reordered_weights, "MOST_BYTES", limit)
         assert _inside(layers) == used
     monkeypatch.undo()
-    assert packed.MOST_BYTES == 1 << 30
+    assert reordered_weights.MOST_BYTES == 1 << 30
     with torch.autocast("cpu", dtype=torch.bfloat16):
         assert _inside(layers) == 0
     monkeypatch.setattr(torch.backends.mkldnn, "is_available", lambda: False)
