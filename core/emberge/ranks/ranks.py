@@ -57,7 +57,7 @@ class Ranks:
     rank: int = 0
     size: int = 1
     device: str = "cpu"
-    store: dist.Store | None = None
+    store: PrefixStore | None = None
     patient: dist.ProcessGroup | None = None
 
     @property

@@ -8,8 +8,7 @@ import numpy as np
 import pytest
 import torch
 from emberge import Encoder
-from emberge.encoding import TextEmbedder, forward
-from emberge.encoding import reordered_weights
+from emberge.encoding import TextEmbedder, forward, reordered_weights
 from emberge.encoding.reordered_weights import ReorderedWeights
 from emberge_encoder import TextEncoder
 
