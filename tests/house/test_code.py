@@ -320,6 +320,24 @@ def test_the_rules_find_planted_faults_and_nothing_else() -> None:
 # Of all files.
 
 
+def find_stale_constants(texts: dict[str, str]) -> list[str]:
+    """Return each constant in backquotes that no code has, with its file."""
+    code = "\n".join(re.sub(r"`[^`\n]*`|#.*", "", text) for text in texts.values())
+    known = set(re.findall(r"\w+", code))
+    quoted = {
+        (p, n) for p, text in texts.items() for n in re.findall(r"`(_?[A-Z][A-Z0-9_]{2,})`", text)
+    }
+    return sorted(f"{place}: `{name}`" for place, name in quoted if name not in known)
+
+
+def test_every_constant_that_a_comment_names_exists() -> None:
+    files = sources(CORE, PLUGINS, EXAMPLES)
+    assert find_stale_constants({source.place: source.text for source in files}) == []
+    assert find_stale_constants({"a.py": "TIED_NAMES = 1  # `TIED`, `TIED_NAMES`"}) == [
+        "a.py: `TIED`"
+    ]
+
+
 def test_no_class_name_stands_twice() -> None:
     homes: dict[str, list[str]] = defaultdict(list)
     for source in sources(CORE, PLUGINS):

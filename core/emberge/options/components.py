@@ -57,7 +57,7 @@ class _WrittenComponent(NamedTuple):
 
 
 class _WrittenOptions(NamedTuple):
-    """A `_WrittenComponent` whose options are a mapping."""
+    """A `_WrittenComponent` with its options as a mapping."""
 
     label: str
     fields: Fields

@@ -139,10 +139,8 @@ class _LossTrial:
 
     def check_order(self) -> None:
         order = torch.tensor([3, 0, 5, 1, 4, 2])
-        (first, gradient), (second, gradient_moved) = (
-            self.compute_gradient(self.batch),
-            self.compute_gradient(self.batch.take(order)),
-        )
+        first, gradient = self.compute_gradient(self.batch)
+        second, gradient_moved = self.compute_gradient(self.batch.take(order))
         assert _is_close(first, second), (
             f"order of rows: it changes the loss from {float(first)} to {float(second)}"
         )
@@ -162,10 +160,9 @@ class _LossTrial:
         layers = {n: fill(stack_columns(layer)) for n, layer in batch.layers.items()}
         other = replace_columns(batch, fill(stack_columns(batch)), layers)
         repeated_ids = torch.where(is_padding, batch.text_id.roll(1, 0), batch.text_id)
-        (first, gradient), (second, other_gradient) = (
-            self.compute_gradient(batch),
-            self.compute_gradient(dataclasses.replace(other, text_id=repeated_ids)),
-        )
+        first, gradient = self.compute_gradient(batch)
+        refilled = dataclasses.replace(other, text_id=repeated_ids)
+        second, other_gradient = self.compute_gradient(refilled)
         assert _is_close(first, second), "padding: the content of masked places changes the loss"
         assert not other_gradient[:, is_padding].any(), "padding: a gradient reaches masked places"
         assert _is_close(gradient, other_gradient), (
@@ -178,10 +175,7 @@ class _LossTrial:
 
     def check_scale(self, lengths: bool) -> None:
         weighted_loss = dataclasses.replace(self.loss, weight=2 * self.loss.weight)
-        first, second = (
-            self.loss(self.batch),
-            weighted_loss(self.batch),
-        )
+        first, second = self.loss(self.batch), weighted_loss(self.batch)
         assert _is_close(first, second), "weight: the runner applies it, not the loss"
         if lengths and self.batch.similarity.unit:
             scaled_batch = dataclasses.replace(
