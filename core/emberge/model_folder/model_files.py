@@ -51,12 +51,7 @@ _CODE_ON_HUB = {"nomic_bert": "nomic-ai/nomic-bert-2048"}
 # Keys under which libraries store where a model lay, which may be a path of somebody's machine.
 _PLACE_KEYS = ("_name_or_path", "name_or_path", "tokenizer_file", "cache_dir")
 # Long files of a tokenizer, in which no library reads such keys, so that they are not searched.
-_FILES_WITHOUT_CODE = (
-    "tokenizer.json",
-    "vocab.json",
-    "added_tokens.json",
-    "special_tokens_map.json",
-)
+_CODELESS_FILES = ("tokenizer.json", "vocab.json", "added_tokens.json", "special_tokens_map.json")
 _SHOWN_NAMES = 3
 
 
@@ -203,7 +198,7 @@ def _drop_code(template: Checkpoint, out: Path) -> None:
     )
     for path in [path for folder in folders for path in sorted(folder.glob("*.json"))]:
         keeps_code = class_code is not None and path == trunk / "config.json"
-        if keeps_code or path.name in _FILES_WITHOUT_CODE or path.name.endswith(".index.json"):
+        if keeps_code or path.name in _CODELESS_FILES or path.name.endswith(".index.json"):
             continue
         try:
             content = read_json(path)

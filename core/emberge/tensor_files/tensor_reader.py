@@ -28,7 +28,7 @@ _ALIGNED_BYTES = 64
 # Distance between the bytes that are read and those that are announced: a few blocks of each model.
 _READ_AHEAD_BYTES = 16 << 20
 # Bytes that are announced at once, as each call costs about as much as the reading of a block.
-_READ_AHEAD_STEP_BYTES = 4 << 20
+_READ_STEP_BYTES = 4 << 20
 
 
 def reuse_tensor(use: str, elements: int, dtype: torch.dtype, *, pinned: bool = False) -> Tensor:
@@ -115,12 +115,10 @@ class TensorReader:
         handle = self._open_handle(spec, offset, offset + size)
         # Tensors are merged in about the order that they have in their files, so this is what comes next.
         first, last = (
-            (at + _READ_AHEAD_BYTES) // _READ_AHEAD_STEP_BYTES for at in (offset, offset + size)
+            (at + _READ_AHEAD_BYTES) // _READ_STEP_BYTES for at in (offset, offset + size)
         )
         if last > first:
-            announce(
-                handle, (first + 1) * _READ_AHEAD_STEP_BYTES, (last + 1) * _READ_AHEAD_STEP_BYTES
-            )
+            announce(handle, (first + 1) * _READ_STEP_BYTES, (last + 1) * _READ_STEP_BYTES)
         return handle, offset
 
     def read(self, spec: TensorSpec, start: int, into: Tensor) -> None:

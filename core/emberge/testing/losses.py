@@ -240,14 +240,12 @@ class _LossTrial:
     def replace_embeddings(self, by_part: Sequence[BatchEmbeddings]) -> Embeddings:
         """Return the batch with an encoder's embeddings of `make_texts`, which are in parts."""
 
-        def arrange_rows(values: Sequence[Tensor]) -> Tensor:
+        def arrange(values: Sequence[Tensor]) -> Tensor:
             joined = join_rows(values) if len(values) > 1 else values[0]
             return joined.view(*self.batch.text_id.shape, *joined.shape[1:])
 
-        layers = {n: arrange_rows([part.layers[n] for part in by_part]) for n in self.loss.layers}
-        return replace_columns(
-            self.batch, arrange_rows([part.embeddings for part in by_part]), layers
-        )
+        layers = {n: arrange([part.layers[n] for part in by_part]) for n in self.loss.layers}
+        return replace_columns(self.batch, arrange([part.embeddings for part in by_part]), layers)
 
     def expand_mask(self, mask: Tensor) -> Tensor:
         """Return a mask of texts [...] that is applied to their embeddings [..., *e]."""

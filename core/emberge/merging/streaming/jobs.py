@@ -44,6 +44,8 @@ if TYPE_CHECKING:
 
 Sources = Sequence[TensorSource]
 Shape = tuple[int, ...]
+# The measures of a job's finished passes, those of all links in one list.
+PassMeasures = Sequence[Measures]
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,23 +114,19 @@ class TensorJob(Protocol):
         """Remarks collected while the job runs, as JSON for the journal."""
         return {}
 
-    def needs_rows(self, rows: range, all_measures: Sequence[Measures]) -> bool:
+    def needs_rows(self, rows: range, all_measures: PassMeasures) -> bool:
         """Return whether the next pass has to read these rows."""
         return True
 
-    def measure(
-        self, rows: range, index: int, all_measures: Sequence[Measures], device: str
-    ) -> Measures:
+    def measure(self, rows: range, index: int, all_measures: PassMeasures, device: str) -> Measures:
         """Return the measures of a granule; `index` is its number among the tensor's granules."""
         return {}
 
-    def conclude(self, all_measures: Sequence[Measures]) -> Measures:
+    def conclude(self, all_measures: PassMeasures) -> Measures:
         """Return the measures that replace all_measures[-1] in later calls."""
         return all_measures[-1]
 
-    def produce(
-        self, rows: range, all_measures: Sequence[Measures], device: str
-    ) -> Tensor | np.ndarray:
+    def produce(self, rows: range, all_measures: PassMeasures, device: str) -> Tensor | np.ndarray:
         """Return the rows as they will be stored: contiguous, on the CPU, valid until the next call.
 
         A tensor of `uint8`, or an array, counts as raw bytes, which are not checked for NaN.
@@ -223,22 +221,16 @@ class MergeJob(TensorJob):
         entries = self.statistics.count_row_bytes(rows) if self.statistics is not None else 0
         return width * numbers * np.dtype(self.block.rows.dtype).itemsize + entries
 
-    def needs_rows(self, rows: range, all_measures: Sequence[Measures]) -> bool:
-        position, by_link = (
-            self._link_position(len(all_measures)),
-            self._split_by_link(all_measures),
-        )
+    def needs_rows(self, rows: range, all_measures: PassMeasures) -> bool:
+        position = self._link_position(len(all_measures))
+        by_link = self._split_by_link(all_measures)
         finished = by_link[position]
         one_pass = self.chain.links[position].passes[len(finished)]
         return rows.start == 0 if one_pass.reads == "nothing" else one_pass.is_needed(finished)
 
-    def measure(
-        self, rows: range, index: int, all_measures: Sequence[Measures], device: str
-    ) -> Measures:
-        position, by_link = (
-            self._link_position(len(all_measures)),
-            self._split_by_link(all_measures),
-        )
+    def measure(self, rows: range, index: int, all_measures: PassMeasures, device: str) -> Measures:
+        position = self._link_position(len(all_measures))
+        by_link = self._split_by_link(all_measures)
         block = self.block
         number = len(by_link[position])
         one_pass = self.chain.links[position].passes[number]
@@ -252,7 +244,7 @@ class MergeJob(TensorJob):
             block.rows.check_rest()
             return measures
 
-    def conclude(self, all_measures: Sequence[Measures]) -> Measures:
+    def conclude(self, all_measures: PassMeasures) -> Measures:
         position = self._link_position(len(all_measures) - 1)
         with self._name_in_errors():
             concluded = self.chain.conclude(self._split_by_link(all_measures), self.block, position)
@@ -263,9 +255,7 @@ class MergeJob(TensorJob):
             self.remarks.setdefault("findings", {}).update(findings)
         return concluded
 
-    def produce(
-        self, rows: range, all_measures: Sequence[Measures], device: str
-    ) -> Tensor | np.ndarray:
+    def produce(self, rows: range, all_measures: PassMeasures, device: str) -> Tensor | np.ndarray:
         base = self.base if self.chain.merges_with_base else None
         guard = not self._are_checked(all_measures, base is not None)
         block = self._read_block(rows, 0, device, base, guard=guard)
@@ -305,7 +295,7 @@ class MergeJob(TensorJob):
             prefix = "" if str(error).startswith(self.block.name) else f"{self.spec.name}: "
             raise CheckpointError(f"{prefix}{error}") from error
 
-    def _are_checked(self, all_measures: Sequence[Measures], based: bool) -> bool:
+    def _are_checked(self, all_measures: PassMeasures, based: bool) -> bool:
         """Return whether a finished pass has read all rows, and so checked them for NaN.
 
         With `based`, the base's rows are needed too.
@@ -326,7 +316,7 @@ class MergeJob(TensorJob):
             number -= len(link.passes)
         raise IndexError(number)
 
-    def _split_by_link(self, all_measures: Sequence[Measures]) -> list[Sequence[Measures]]:
+    def _split_by_link(self, all_measures: PassMeasures) -> list[Sequence[Measures]]:
         split, start = [], 0
         for link in self.chain.links:
             split.append(all_measures[start : start + len(link.passes)])
@@ -462,9 +452,7 @@ class CopyJob(TensorJob):
     def needs_torch(self) -> bool:
         return self._is_computed
 
-    def produce(
-        self, rows: range, all_measures: Sequence[Measures], device: str
-    ) -> Tensor | np.ndarray:
+    def produce(self, rows: range, all_measures: PassMeasures, device: str) -> Tensor | np.ndarray:
         width = self.grid[1] * self.spec.itemsize
         piece = self._read_piece("copy", self.source, rows.start * width, len(rows) * width)
         for other in self.equal_sources:

@@ -193,27 +193,27 @@ class _TensorScheduler:
 
     def _plan_phases(self, unit: MeasuredJobs) -> Iterator[list[Task]]:
         """Yield a unit's work in phases: measure granules in each pass, then produce blocks."""
-        measures_by_job: MeasuresByJob = {id(job): [] for job in unit.jobs}
+        by_job: MeasuresByJob = {id(job): [] for job in unit.jobs}
         for number in range(len(unit.jobs[0].passes)):
             reducers: dict[str, _OrderedReducer] = {}
-            yield list(self._plan_measuring(unit, number, measures_by_job, reducers))
+            yield list(self._plan_measuring(unit, number, by_job, reducers))
             sums = {key: reducer.join_measures() for key, reducer in reducers.items()}
             for job in unit.jobs:
-                measures = measures_by_job[id(job)]
+                measures = by_job[id(job)]
                 measures.append(sums[job.passes[number].key])
                 measures[-1] = job.conclude(measures)
-        yield list(self._plan_producing(unit, measures_by_job))
+        yield list(self._plan_producing(unit, by_job))
 
     def _plan_measuring(
         self,
         unit: MeasuredJobs,
         number: int,
-        measures_by_job: MeasuresByJob,
+        by_job: MeasuresByJob,
         reducers: dict[str, _OrderedReducer],
     ) -> Iterator[Task]:
         """Yield a task for each granule that a pass has to measure, with its position in a reducer."""
         for job in unit.jobs:
-            one_pass, measures = job.passes[number], measures_by_job[id(job)]
+            one_pass, measures = job.passes[number], by_job[id(job)]
             reducer = reducers.setdefault(one_pass.key, _OrderedReducer(one_pass.join))
             for index, rows in enumerate(_split_rows(job, self._choose_granule(job, number))):
                 if job.needs_rows(rows, measures):
@@ -229,15 +229,13 @@ class _TensorScheduler:
             return max(granule, job.spec.elements)
         return max(granule, _choose_block_size(job, self._limits)) if one_pass.is_exact else granule
 
-    def _plan_producing(self, unit: MeasuredJobs, measures_by_job: MeasuresByJob) -> Iterator[Task]:
+    def _plan_producing(self, unit: MeasuredJobs, by_job: MeasuresByJob) -> Iterator[Task]:
         """Yield a task for each block to produce of the unit's tensors."""
         for job in unit.jobs_to_produce:
             pieces = list(_split_rows(job, _choose_block_size(job, self._limits)))
             left = _TaskCountdown(len(pieces))
             for rows in pieces:
-                yield functools.partial(
-                    self._produce_block, job, rows, measures_by_job[id(job)], left
-                )
+                yield functools.partial(self._produce_block, job, rows, by_job[id(job)], left)
             if not pieces and self._finished is not None:
                 self._finished(job)  # a tensor without rows
 
