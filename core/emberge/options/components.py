@@ -69,10 +69,8 @@ def _build_record(builder: Builder, form: forms.Record, node: Node, at: OptionPa
     name = at.label.removeprefix("option '").partition("'")[0]
     listed = at.path.rpartition(".")[2].isdecimal()
     label = f"an entry of '{name}'" if listed else f"'{name}'"
-    (record,) = _build_dataclasses(
-        builder, (form.type,), _WrittenComponent(label, node, node.where), at
-    )
-    return record
+    written = _WrittenComponent(label, node, node.where)
+    return _build_dataclasses(builder, (form.type,), written, at)[0]
 
 
 def _build_dataclasses(
@@ -351,9 +349,8 @@ def read_record(class_: type[Built], node: Node, label: str, folder: Path) -> Bu
         RecipeError: if an option is wrong; the message names its place, and the dataclass by `label`.
     """
     builder = Builder(Plugins(), folder)
-    (built,) = _build_dataclasses(
-        builder, (class_,), _WrittenComponent(label, node, node.where), OptionPath(label)
-    )
+    written = _WrittenComponent(label, node, node.where)
+    (built,) = _build_dataclasses(builder, (class_,), written, OptionPath(label))
     if built is BROKEN:
         raise RecipeError(builder.problems)
     record: Built = built

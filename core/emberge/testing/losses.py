@@ -140,13 +140,11 @@ class _LossTrial:
     def check_order(self) -> None:
         order = torch.tensor([3, 0, 5, 1, 4, 2])
         first, gradient = self.compute_gradient(self.batch)
-        second, gradient_moved = self.compute_gradient(self.batch.take(order))
+        second, reordered = self.compute_gradient(self.batch.take(order))
         assert _is_close(first, second), (
             f"order of rows: it changes the loss from {float(first)} to {float(second)}"
         )
-        assert _is_close(gradient[:, order], gradient_moved), (
-            "order of rows: it changes the gradient"
-        )
+        assert _is_close(gradient[:, order], reordered), "order of rows: it changes the gradient"
 
     def check_padding(self) -> None:
         batch = self.batch
