@@ -296,13 +296,17 @@ class TensorNames:
         return same_task or head == POOLER
 
     def is_tied_copy(self, name: str) -> bool:
-        """Return whether a tied model derives this tensor itself, or only other models have this head."""
+        """Return whether this model does not need the tensor, as a class ties it to its original.
+
+        The language head is not needed if the config ties it or the model has none. Any other copy is not
+        needed if the config does not untie it or the model does not store it.
+        """
         if name in self.apart:
             return False
         if name == HEAD:
             return self.tied is True or name not in self.specs
-        has_copy = self.find_original(name) is not None
-        return has_copy and (self.tied is not False or name not in self.specs)
+        is_copy = self.find_original(name) is not None
+        return is_copy and (self.tied is not False or name not in self.specs)
 
     def is_outside_trunk(self, name: str) -> bool:
         """Return whether a tensor belongs to a tower, a projector or a module, by its canonical name."""
@@ -357,7 +361,5 @@ def is_buffer(name: str) -> bool:
 
 def is_vocabulary(name: str) -> bool:
     """Return whether a tensor's rows are the vocabulary's tokens."""
-    return name in (*_EMBEDDING_NAMES, *_VOCABULARY_BIAS) or TIED_NAMES.get(name) in (
-        "",
-        *_VOCABULARY_BIAS,
-    )
+    names = {name, TIED_NAMES.get(name)}
+    return not names.isdisjoint({"", *_EMBEDDING_NAMES, *_VOCABULARY_BIAS})

@@ -18,6 +18,7 @@ from .layout import Layout as Layout
 from .layout import write_modalities as write_modalities
 from .layout import write_static_model as write_static_model
 from .located_texts import LocatedText as LocatedText
+from .located_texts import LocatingEncoder as LocatingEncoder
 from .lora import Lora as Lora
 from .text_encoder import TextEncoder as TextEncoder
 from .text_model import TextModel as TextModel

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol, runtime_checkable
 
-from emberge import CheckpointError, TokenisedText
+from emberge import CheckpointError, Encoder, TokenisedText
 
 # Separator of the texts of a pair, for tokenizers that put none between them.
 _BREAK = "\n"
@@ -28,6 +28,28 @@ class LocatedText:
     end: Sequence[int]
 
 
+@runtime_checkable
+class LocatingEncoder(Encoder, Protocol):
+    """Encoder that reports which characters of a text each token came from."""
+
+    def locate(
+        self,
+        texts: Sequence[str],
+        seconds: Sequence[str] | None = None,
+        *,
+        max_length: int | None = None,
+        stride: int | None = None,
+    ) -> list[LocatedText]:
+        """Return the tokens of each text, or pair with a text of `seconds`, truncated to `max_length`.
+
+        With a `stride`, a long second text is cut into several windows. Neighbouring windows share `stride`
+        tokens, at most a quarter of a window, and the first text is cut to half of a window.
+
+        Raises:
+            CheckpointError: if the tokenizer does not report the character positions of its tokens.
+        """
+
+
 def locate_texts(
     tokenizer: Any,
     texts: Sequence[str],
@@ -37,7 +59,7 @@ def locate_texts(
     *,
     types: bool,
 ) -> list[LocatedText]:
-    """Return the tokens of texts or pairs, with their character positions; see `TextModel.locate`.
+    """Return the tokens of texts or pairs, with their character positions; see `LocatingEncoder.locate`.
 
     `types` asks for the tokens' types, for a model that embeds them.
 

@@ -160,14 +160,6 @@ class TextModel:
         max_length: int | None = None,
         stride: int | None = None,
     ) -> list[LocatedText]:
-        """Return the tokens of each text, or pair with a text of `seconds`, truncated to `max_length`.
-
-        With a `stride`, a long second text is cut into several windows. Neighbouring windows share `stride`
-        tokens, at most a quarter of a window, and the first text is cut to half of a window.
-
-        Raises:
-            CheckpointError: if the tokenizer does not report the character positions of its tokens.
-        """
         limit = max_length or self.layout.max_length
         return locate_texts(
             self._tokenizer, texts, seconds, limit, stride, types=self._embeds_types

@@ -14,6 +14,7 @@ from typing import NamedTuple
 import torch
 from emberge import CheckpointError, Encoder, Model, TaskInfo, TaskScore, Workspace
 from emberge.files import replace_file, write_text
+from emberge_encoder import LocatingEncoder
 from emberge_evaluate import make_file_name
 
 from emberge_fine_tuned.head_tasks import HEAD_TASKS
@@ -116,7 +117,7 @@ class Grid:
         encoder = options.backbone.load(
             folder, device=self.workspace.machine.device, dtype="float32"
         )
-        if not hasattr(encoder, "locate"):
+        if not isinstance(encoder, LocatingEncoder):
             raise CheckpointError(
                 f"{self.model.name}: {type(encoder).__name__} does not know where tokens are in their texts; "
                 "choose a backbone that does, such as text_encoder"

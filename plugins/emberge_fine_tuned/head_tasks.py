@@ -8,7 +8,7 @@ from typing import Any, ClassVar, TypeAlias
 
 import torch
 from emberge import TokenisedText, split_parts
-from emberge_encoder import LocatedText
+from emberge_encoder import LocatedText, LocatingEncoder
 from torch import Tensor, nn
 from torch.nn import functional as F
 
@@ -74,8 +74,7 @@ class HeadTask:
     of_tokens: ClassVar[bool] = False
 
     data: TaskData
-    encoder: Any
-    """An encoder that can `locate` tokens in their texts, as a TextModel can."""
+    encoder: LocatingEncoder
     causal: bool
     max_length: int | None
 

@@ -1,4 +1,4 @@
-"""Mixtures of experts: upcycling, training with balanced routers, and monitoring (arXiv:2502.07972)."""
+"""Mixtures of experts: rotary positions for XLM-R, upcycling, balanced routers (arXiv:2502.07972)."""
 
 import lazy_loader
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Literal
 
@@ -21,7 +21,8 @@ ROUTED_TYPE = "emberge_routed"
 LayerChoice = Literal["alternate", "all"] | tuple[WholeNumber, ...]
 
 # Tensors of feed-forward blocks by model type: (block, number of the layer, name below the block), in the
-# names that checkpoints have on disk, without the prefix that a head's class gives the backbone.
+# names that checkpoints have on disk, without the prefix that a head's class gives the backbone. The
+# types are those of FEED_FORWARD in the code of routed models, which imports nothing of emberge.
 BLOCKS = {
     **dict.fromkeys(("bert", "roberta", "xlm-roberta"), _BERT),
     **dict.fromkeys(("qwen3", "llama", "mistral", "eurobert", "granite", "gemma3_text"), _MLP),
@@ -33,6 +34,14 @@ BLOCKS = {
 def has_experts(config: Mapping[str, Any]) -> bool:
     """Return whether a config is that of a model with experts, of this plugin or of transformers."""
     return config.get("model_type") == ROUTED_TYPE or TrunkConfig(config).experts > 0
+
+
+@dataclass(frozen=True)
+class FeedForwardBlock:
+    """A layer's block: the path of its tensors on disk, and the tensors by their names below the path."""
+
+    path: str
+    tensors: dict[str, TensorSpec] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -72,19 +81,19 @@ class DenseModel:
         return (int(match[2]), self.prefix + match[1], match[3]) if match else None
 
     @cached_property
-    def blocks(self) -> Mapping[int, tuple[str, Mapping[str, TensorSpec]]]:
-        """For each layer the path of its block, and the block's tensors by their names below the path."""
-        by_layer: dict[int, tuple[str, dict[str, TensorSpec]]] = {}
+    def blocks(self) -> Mapping[int, FeedForwardBlock]:
+        """The feed-forward block of each layer."""
+        by_layer: dict[int, FeedForwardBlock] = {}
         for name, spec in self.checkpoint.specs.items():
             block = self.find_block(name)
             if block is not None:
                 layer, path, name_below = block
-                by_layer.setdefault(layer, (path, {}))[1][name_below] = spec
+                by_layer.setdefault(layer, FeedForwardBlock(path)).tensors[name_below] = spec
         return by_layer
 
     def list_shapes(self, layer: int) -> dict[str, tuple[int, ...]]:
         """Return the shapes of a layer's block, by the tensors' names below the block's path."""
-        return {name: spec.shape for name, spec in self.blocks[layer][1].items()}
+        return {name: spec.shape for name, spec in self.blocks[layer].tensors.items()}
 
 
 @dataclass(frozen=True)

@@ -28,13 +28,6 @@ from transformers import (
 )
 from transformers import initialization as init
 
-AUTO_MAP = {
-    "AutoConfig": "modeling_emberge_routed.EmbergeRoutedConfig",
-    "AutoModel": "modeling_emberge_routed.EmbergeRoutedModel",
-    "AutoModelForMaskedLM": "modeling_emberge_routed.EmbergeRoutedForMaskedLM",
-}
-"""Value of `auto_map` in a folder's config.json, for those who load it with trust."""
-
 
 class FeedForward(NamedTuple):
     """Location of a layer's feed-forward block: its path, with {} for the layer, and the modules below it.
@@ -67,7 +60,7 @@ FEED_FORWARD = {
     "eurobert": _MLP,
     "granite": _MLP,
 }
-"""Feed-forward blocks by the dense model's type."""
+"""Feed-forward blocks by the dense model's type, in memory; `dense_model.BLOCKS` has them on disk."""
 
 
 class EmbergeRoutedConfig(PreTrainedConfig):  # type: ignore[no-untyped-call]

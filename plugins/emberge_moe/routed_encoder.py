@@ -9,13 +9,14 @@ from typing import Any, cast
 import numpy as np
 from emberge import Auxiliary, Encoder, Similarity, TokenisedText
 from emberge.contracts import Embedded, TokenPredictor
+from emberge_encoder import LocatedText, LocatingEncoder
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from emberge_moe.balance import Loads, RouterHealth, Routing, compute_balance_loss, sum_routings
 
 ROUTERS = {"qwen3_moe": "mlp.gate", "mixtral": "mlp.gate", "emberge_routed": "router"}
-"""Path of the router at the end of its module's name, by the model's type.
+"""Path of the router at the end of its module's name, by the model's type: `emberge_routed` or stock ones.
 
 A router returns a tuple: first its logits [t, experts], last the chosen experts [t, k].
 """
@@ -92,8 +93,10 @@ class RoutedEncoder:
     def collate(self, texts: Sequence[TokenisedText]) -> Mapping[str, Tensor]:
         return self._inner.collate(texts)
 
-    def locate(self, *texts: Any, **options: Any) -> Any:
-        return cast(Any, self._inner).locate(*texts, **options)
+    def locate(
+        self, texts: Sequence[str], seconds: Sequence[str] | None = None, **options: Any
+    ) -> list[LocatedText]:
+        return cast(LocatingEncoder, self._inner).locate(texts, seconds, **options)
 
     def states(self, features: Mapping[str, Tensor]) -> Tensor:
         return self._inner.states(features)

@@ -16,6 +16,12 @@ from emberge_moe.expert_tensors import JoinedTensor, slice_tensor
 
 CODE = Path(__file__).parent / "modeling_emberge_routed.py"
 """The code saved with a routed model, which other programs run with `trust_remote_code`."""
+AUTO_MAP = {
+    "AutoConfig": f"{CODE.stem}.EmbergeRoutedConfig",
+    "AutoModel": f"{CODE.stem}.EmbergeRoutedModel",
+    "AutoModelForMaskedLM": f"{CODE.stem}.EmbergeRoutedForMaskedLM",
+}
+"""The value of `auto_map` in a routed model's config.json, which names the classes in its code."""
 _ROUTER = re.compile(r"(.*(?:layers|layer)\.(\d+)\.(?:mlp\.)?)router\.weight")
 
 # The model type whose tensors have other names on disk than in memory, and parts of both names.
@@ -46,15 +52,10 @@ class RestoredTensors:
 
 def build_routed_config(dense: DenseModel, routing: LayerRouting) -> dict[str, Any]:
     """Return the config of the routed model, which has the dense model's whole config inside."""
-    module = CODE.stem
     return {
         "model_type": ROUTED_TYPE,
         "architectures": ["EmbergeRoutedModel"],
-        "auto_map": {
-            "AutoConfig": f"{module}.EmbergeRoutedConfig",
-            "AutoModel": f"{module}.EmbergeRoutedModel",
-            "AutoModelForMaskedLM": f"{module}.EmbergeRoutedForMaskedLM",
-        },
+        "auto_map": AUTO_MAP,
         "inner": {k: v for k, v in dense.config.items() if k not in ("auto_map", "_name_or_path")},
         "routed_layers": list(routing.layers),
         "num_experts": routing.experts,

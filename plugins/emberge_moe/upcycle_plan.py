@@ -96,15 +96,17 @@ class UpcyclePlan:
 
     def _list_block(self, layer: int) -> Iterator[TensorSpec]:
         """Yield the router and the experts of a layer."""
-        path, specs = self.dense.blocks[layer]
+        block = self.dense.blocks[layer]
         count = self.routing.experts
         sources = self.members if len(self.members) > 1 else [*self.members] * count
-        experts = [{name: model.blocks[layer][1][name] for name in specs} for model in sources]
-        dtype = next(iter(specs.values())).dtype
+        experts = [
+            {name: model.blocks[layer].tensors[name] for name in block.tensors} for model in sources
+        ]
+        dtype = next(iter(block.tensors.values())).dtype
         seed = make_seed(self.seed, "router", layer)
         shape = (count, self.dense.width)
         router = NormalTensor("router", shape, dtype, deviation=_DEVIATION, seed=seed)
-        return list_block_tensors(self.dense, path, router, experts)
+        return list_block_tensors(self.dense, block.path, router, experts)
 
     @property
     def key(self) -> list[object]:

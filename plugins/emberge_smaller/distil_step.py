@@ -192,7 +192,10 @@ class Distil(FitOptions, Step):
         )
 
     def _build_training(self, plugins: Any, model: ModelRef) -> Step:
-        """Return the step `train` of the student in the folder `model`, guided by the teacher."""
+        """Return the step `train` of the student in the folder `model`, guided by the teacher.
+
+        It gets this step's options of the same names; only `model` and `loss` differ.
+        """
         losses = _with_guide(self.loss, self._build_guide())
         train = plugins.find("train", "step").type
         names = {option.name for option in dataclasses.fields(train)}

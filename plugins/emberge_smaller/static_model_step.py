@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from emberge import (
     Artifact,
@@ -18,6 +18,9 @@ from emberge import (
     Workspace,
     component,
 )
+
+if TYPE_CHECKING:
+    from emberge_smaller.token_vectors import StaticTable
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -64,37 +67,33 @@ class StaticModel(Step):
     def run(self, workspace: Workspace) -> Artifact:
         model = workspace.model(self.teacher)
         with workspace.whole_model(model) as folder:
-            tokens, size, texts = self._write(folder, workspace)
-        details = {"static": {"tokens": tokens, "dimension": size, "counted_texts": texts}}
-        return model.describe_change(self.teacher, "averaging vectors of tokens of", details)
+            table = self._write(folder, workspace)
+        tokens, dimension = table.vectors.shape
+        facts = {"tokens": tokens, "dimension": dimension, "counted_texts": table.counted_texts}
+        return model.describe_change(
+            self.teacher, "averaging vectors of tokens of", {"static": facts}
+        )
 
-    def _write(self, folder: Path, workspace: Workspace) -> tuple[int, int, int]:
-        """Write the model; return the number of tokens, the size of a vector, and of counted texts."""
+    def _write(self, folder: Path, workspace: Workspace) -> StaticTable:
+        """Write the model, and return its table."""
         from emberge.data import list_texts, load_step_datasets
         from emberge.encoding import TextEmbedder
         from emberge.model_folder import read_settings
         from emberge_encoder import write_static_model
 
-        from emberge_smaller import token_vectors
+        from emberge_smaller.token_vectors import build_static_table, read_tokenizer
 
-        tokenizer = token_vectors.read_tokenizer(folder)
-        size, texts = token_vectors.count_rows(tokenizer), 0
-        token_by_id = token_vectors.list_tokens_of_texts(tokenizer)
-        ids = list(token_by_id)
-        if self.data:
-            counts, texts = token_vectors.count_tokens(
-                tokenizer, list_texts(load_step_datasets(workspace, self.data)), size
-            )
-            probabilities = token_vectors.count_probabilities(counts[ids])
-        else:
-            probabilities = token_vectors.guess_probabilities([*token_by_id.values()])
+        tokenizer = read_tokenizer(folder)
+        texts = list_texts(load_step_datasets(workspace, self.data)) if self.data else None
         encoder = self.backbone.load(folder, device=workspace.machine.device, dtype="float32")
         embedder = TextEmbedder(encoder, progress=workspace.progress, model=str(self.teacher))
-        embedded = token_vectors.embed_tokens(embedder, ids)
-        vectors = token_vectors.weigh_tokens(embedded, probabilities)
+        table = build_static_table(tokenizer, embedder, texts)
         prompts: dict[str, Any] = read_settings(folder).get("prompts") or {}
-        table = token_vectors.build_table(vectors, ids, size)
         write_static_model(
-            workspace.folder, table, tokenizer.to_str(pretty=False), prompts, workspace.provenance
+            workspace.folder,
+            table.vectors,
+            tokenizer.to_str(pretty=False),
+            prompts,
+            workspace.provenance,
         )
-        return size, vectors.shape[1], texts
+        return table

@@ -6,7 +6,7 @@ import itertools
 import re
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from emberge import CheckpointError, TokenisedText
@@ -21,6 +21,33 @@ _UNUSED_TOKEN = re.compile(r"\[unused\d+\]|<unused\d+>")
 _PROBE = "a"
 # Coefficient a of SIF: tokens with a probability far above it hardly count.
 SIF = 1e-3
+
+
+class StaticTable(NamedTuple):
+    """The vectors of a static model, float32 [ids, d], and the number of texts whose tokens were counted."""
+
+    vectors: NDArray[np.float32]
+    counted_texts: int
+
+
+def build_static_table(
+    tokenizer: Any, embedder: TextEmbedder, texts: Iterable[str] | None
+) -> StaticTable:
+    """Return the table of a teacher's tokens, weighted by their frequency in `texts` or by Zipf's law.
+
+    Raises:
+        CheckpointError: if embeddings are not finite.
+    """
+    size, counted_texts = count_rows(tokenizer), 0
+    token_by_id = list_tokens_of_texts(tokenizer)
+    ids = list(token_by_id)
+    if texts is None:
+        probabilities = guess_probabilities([*token_by_id.values()])
+    else:
+        counts, counted_texts = count_tokens(tokenizer, texts, size)
+        probabilities = count_probabilities(counts[ids])
+    vectors = weigh_tokens(embed_tokens(embedder, ids), probabilities)
+    return StaticTable(build_table(vectors, ids, size), counted_texts)
 
 
 def count_rows(tokenizer: Any) -> int:

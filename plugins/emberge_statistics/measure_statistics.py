@@ -273,7 +273,7 @@ def measure_on_data(
     from emberge.merging import Statistics
     from emberge.training import open_session
 
-    from emberge_statistics.measurements import open_stored_tensors
+    from emberge_statistics.gram_and_fisher import open_stored_tensors
 
     def write(name: str, values: Mapping[str, Tensor]) -> Path:
         entries = {tensor: {label: value} for tensor, value in values.items()}
@@ -290,11 +290,11 @@ def measure_on_data(
         takes_losses=measure == "fisher",
     ) as session:
         if measure == "fisher":
-            from emberge_statistics.measurements import measure_fisher
+            from emberge_statistics.gram_and_fisher import measure_fisher
 
             parts = [write("fisher.safetensors", measure_fisher(session, stored, work))]
         else:
-            from emberge_statistics.measurements import measure_grams
+            from emberge_statistics.gram_and_fisher import measure_grams
 
             parts = list(measure_grams(session, stored, work, write, machine.memory))
         return parts, _describe_data(session, measure)
@@ -347,7 +347,7 @@ def measure_delta_norms(
     Raises:
         CheckpointError: if one of them lacks a tensor, or a tensor has another shape or NaN.
     """
-    from emberge_statistics.measure_weights import compare_weights
+    from emberge_statistics.compare_weights import compare_weights
 
     comparison = compare_weights(base, model, machine=machine)
     if comparison.notes:
@@ -355,4 +355,4 @@ def measure_delta_norms(
             f"'{base.name}' and '{model.name}': {'; '.join(comparison.notes)}; measure models of one "
             "architecture and tokenizer"
         )
-    return {layer: sums.norms[2] for layer, sums in comparison.sum_layers().items()}
+    return {layer: sums.norms.change for layer, sums in comparison.sum_layers().items()}

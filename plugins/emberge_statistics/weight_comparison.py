@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from emberge.tensor_names import EMBEDDING_LAYER, FINAL_LAYER
 from emberge.wording import join_some, make_plural
@@ -14,6 +14,14 @@ LOW_COSINE = 0.7
 """Cosine of a layer below which two models are too far apart to be averaged (BidirLM, arXiv:2604.02045)."""
 LayerPart = Literal["attention", "mlp", "embedding", "other", "vector"]
 MATRIX_PARTS: tuple[LayerPart, ...] = ("attention", "mlp", "embedding", "other")
+
+
+class Norms(NamedTuple):
+    """Norms ‖a‖, ‖b‖ and ‖b - a‖ (Frobenius) of two tensors a and b."""
+
+    first: float
+    second: float
+    change: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,9 +63,9 @@ class PairSums:
         return math.sqrt(self.change / self.first)
 
     @property
-    def norms(self) -> tuple[float, float, float]:
-        """Norms ‖a‖, ‖b‖ and ‖b - a‖."""
-        return math.sqrt(self.first), math.sqrt(self.second), math.sqrt(self.change)
+    def norms(self) -> Norms:
+        """Norms of both tensors and of their difference."""
+        return Norms(math.sqrt(self.first), math.sqrt(self.second), math.sqrt(self.change))
 
     @property
     def sign_conflicts(self) -> float:
@@ -92,13 +100,13 @@ _WEIGHT_COLUMNS = (
         _Column("distance, % of A", view, lambda s: 100 * s.distance, 2, parts)
         for view, parts in _VIEWS
     ),
-    _Column("change", "norm", lambda s: s.norms[2], 3),
+    _Column("change", "norm", lambda s: s.norms.change, 3),
     _Column("signs", "apart %", lambda s: 100 * s.sign_conflicts, 2),
 )
 _FROM_BASE = "changes from the base"
 _BASE_COLUMNS = (
-    _Column(_FROM_BASE, "norm A", lambda s: s.norms[0], 3, of_changes=True),
-    _Column(_FROM_BASE, "norm B", lambda s: s.norms[1], 3, of_changes=True),
+    _Column(_FROM_BASE, "norm A", lambda s: s.norms.first, 3, of_changes=True),
+    _Column(_FROM_BASE, "norm B", lambda s: s.norms.second, 3, of_changes=True),
     _Column(_FROM_BASE, "cosine", lambda s: s.cosine, 4, of_changes=True),
     _Column(_FROM_BASE, "apart %", lambda s: 100 * s.sign_conflicts, 2, of_changes=True),
 )

@@ -8,12 +8,17 @@ from dataclasses import dataclass
 
 import numpy as np
 from emberge import make_seed
-from numpy.typing import NDArray
 
 from emberge_weights.judged_sets import JudgedSet
-from emberge_weights.members import SideVectors
+from emberge_weights.members import VectorsBySet
 from emberge_weights.set_scores import score_set
-from emberge_weights.unit_scores import UnitScores, compute_standard_error, mean_score
+from emberge_weights.unit_scores import (
+    Array,
+    Indices,
+    UnitScores,
+    compute_mean_score,
+    compute_standard_error,
+)
 
 # Place of equal weights among the candidates.
 EQUAL_CANDIDATE = 0
@@ -25,9 +30,6 @@ CAUTIOUS_SHARE = 0.5
 HALVINGS = 10
 # What the choices themselves vary adds to the error of held-out units; measured on scores without signal.
 CHOSEN_ERROR = 4 / 3
-
-Array = NDArray[np.float64]
-Indices = NDArray[np.int64]
 
 
 def draw_candidates(
@@ -68,9 +70,9 @@ def list_fixed_candidates(models: int, base: bool, base_share: float = 0.0) -> A
     return np.stack(rows)
 
 
-def from_equal(weights: Array) -> NDArray[np.float64]:
+def measure_distance_from_equal(weights: Array) -> Array:
     """Return the distance of each weighting from the first: the share of weight that is moved, 0 to 1."""
-    distance: NDArray[np.float64] = np.abs(weights - weights[EQUAL_CANDIDATE]).sum(1) / 2
+    distance: Array = np.abs(weights - weights[EQUAL_CANDIDATE]).sum(1) / 2
     return distance
 
 
@@ -103,19 +105,21 @@ class Search:
     @property
     def means(self) -> Array:
         """Mean score of each candidate over the sets."""
-        return mean_score([set_scores.compute_contributions() for set_scores in self.scores])
+        return compute_mean_score(
+            [set_scores.compute_contributions() for set_scores in self.scores]
+        )
 
 
-def search(
+def search_weights(
     sets: Sequence[JudgedSet],
-    members: Sequence[Sequence[SideVectors]],
+    members: VectorsBySet,
     *,
     base: bool,
     candidates: int,
     seed: int,
     base_share: float = 0.0,
 ) -> Search:
-    """Score all candidates on all sets and choose one; `members` has each member's vectors by set."""
+    """Score all candidates on all sets and choose one."""
     count = len(members)
     weights = draw_candidates(
         count - base, base, candidates, make_seed(seed, "candidates"), base_share
@@ -126,7 +130,7 @@ def search(
         for number, judged_set in enumerate(sets)
     ]
     cautious = find_cautious(weights) if 0 < base_share < CAUTIOUS_SHARE else None
-    choice = choose(weights, scores, seed, cautious)
+    choice = choose_weighting(weights, scores, seed, cautious)
     return Search(weights, scores, choice)
 
 
@@ -178,7 +182,7 @@ class ChosenWeighting:
     over_base: HeldOut | None = None
 
 
-def choose(
+def choose_weighting(
     weights: Array, scores: Sequence[UnitScores], seed: int, cautious: int | None = None
 ) -> ChosenWeighting:
     """Return the chosen weighting.
@@ -195,30 +199,29 @@ def choose(
         return ChosenWeighting(choose_simplest(weights, contributions), gain)
     if cautious is None:
         return ChosenWeighting(EQUAL_CANDIDATE, gain)
-    over_base = compare(
-        scores, [weights.shape[1], EQUAL_CANDIDATE]
-    )  # the base is the last member alone
+    base_alone = weights.shape[1]  # after equal weights comes each member alone, the base last
+    over_base = compare_pair(scores, [base_alone, EQUAL_CANDIDATE])
     return ChosenWeighting(EQUAL_CANDIDATE if over_base.clear else cautious, gain, over_base)
 
 
 def choose_simplest(weights: Array, contributions: Sequence[Array]) -> int:
     """Return the index of the weighting nearest to equal weights within a standard error of the best."""
-    means = mean_score(contributions)
+    means = compute_mean_score(contributions)
     best = int(means.argmax())
     errors = compute_standard_error([part - part[best] for part in contributions])
     is_close = means >= means[best] - errors
     is_close[best] = True
-    distance = np.where(is_close, from_equal(weights), np.inf)
+    distance = np.where(is_close, measure_distance_from_equal(weights), np.inf)
     # Of equally simple ones the better.
     return int(np.lexsort((-means, np.round(distance, 9)))[0])
 
 
-def compare(scores: Sequence[UnitScores], pair: Sequence[int]) -> HeldOut:
+def compare_pair(scores: Sequence[UnitScores], pair: Sequence[int]) -> HeldOut:
     """Return the gain of the second of two weightings over the first on all units, and its error."""
     rows = [
         np.diff(set_scores.select(pair).compute_contributions(), axis=0) for set_scores in scores
     ]
-    return HeldOut(float(mean_score(rows)[0]), float(compute_standard_error(rows)[0]))
+    return HeldOut(float(compute_mean_score(rows)[0]), float(compute_standard_error(rows)[0]))
 
 
 def measure_held_out(
@@ -239,7 +242,7 @@ def measure_held_out(
             choice, equal = set_scores.select(pair).compute_contributions(units)
             gain[0, units] += (choice - equal) / HALVINGS
     return HeldOut(
-        float(mean_score(gains)[0]), CHOSEN_ERROR * float(compute_standard_error(gains)[0])
+        float(compute_mean_score(gains)[0]), CHOSEN_ERROR * float(compute_standard_error(gains)[0])
     )
 
 

@@ -142,7 +142,7 @@ class FindWeights(Step):
             )
 
     def run(self, workspace: Workspace) -> Artifact:
-        from emberge_weights.candidates import search
+        from emberge_weights.candidates import search_weights
         from emberge_weights.members import SetEmbedder, require_members
         from emberge_weights.real_merges import (
             MERGES,
@@ -167,7 +167,7 @@ class FindWeights(Step):
         for number, model in enumerate(models, 1):
             with workspace.part("model", number, models_to_embed, model.name):
                 members.append(embedder.embed_member(model))
-        found_search = search(
+        found_search = search_weights(
             sets,
             members,
             base=self.base is not None,

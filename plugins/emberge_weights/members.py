@@ -35,6 +35,10 @@ class SideVectors:
     documents: VectorRows
 
 
+VectorsBySet = Sequence[Sequence[SideVectors]]
+"""Each member's vectors of every set, [members][sets]."""
+
+
 def find_prompt(prompts: Mapping[str, str], judged_set: JudgedSet, side: str) -> str:
     """Return a model's own prompt for the side `query` or `document` of a set; "" for pairs."""
     if judged_set.gold:

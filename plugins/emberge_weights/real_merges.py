@@ -11,15 +11,18 @@ from dataclasses import dataclass
 import numpy as np
 from emberge import Model, Stage
 from emberge.merging import MergeRequest, merge_checkpoints
-from numpy.typing import NDArray
 
-from emberge_weights.candidates import EQUAL_CANDIDATE, Search, choose_simplest, from_equal
+from emberge_weights.candidates import (
+    EQUAL_CANDIDATE,
+    Search,
+    choose_simplest,
+    measure_distance_from_equal,
+)
 from emberge_weights.judged_sets import JudgedSet
-from emberge_weights.members import SetEmbedder, SideVectors, build_member_inputs
+from emberge_weights.members import SetEmbedder, SideVectors, VectorsBySet, build_member_inputs
 from emberge_weights.set_scores import score_set
-from emberge_weights.unit_scores import UnitScores, mean_score
+from emberge_weights.unit_scores import Array, UnitScores, compute_mean_score
 
-Array = NDArray[np.float64]
 # Candidates that are merged, equal weights among them.
 MERGES = 5
 # Nearer than this to another merge a candidate is left out: it would add nothing.
@@ -36,7 +39,9 @@ class RealMerges:
     @property
     def means(self) -> Array:
         """Mean real score of each merge over the sets."""
-        return mean_score([set_scores.compute_contributions() for set_scores in self.scores])
+        return compute_mean_score(
+            [set_scores.compute_contributions() for set_scores in self.scores]
+        )
 
     def choose_final(self, search: Search) -> int:
         """Return the index of the candidate to take, based on the merges' real scores."""
@@ -52,7 +57,9 @@ def pick_merges(search: Search) -> list[int]:
     """Return the indices of the candidate with equal weights, of the choice, and of the best others."""
     picked = [EQUAL_CANDIDATE]
     for candidate in [search.choice.index, *np.argsort(-search.means, kind="stable").tolist()]:
-        distances = [from_equal(search.weights[[other, candidate]])[1] for other in picked]
+        distances = [
+            measure_distance_from_equal(search.weights[[other, candidate]])[1] for other in picked
+        ]
         if len(picked) < MERGES and min(distances) > LEAST_DISTANCE:
             picked.append(candidate)
     return picked
@@ -61,8 +68,8 @@ def pick_merges(search: Search) -> list[int]:
 def score_merges(
     candidates: Sequence[int],
     sets: Sequence[JudgedSet],
-    members: Sequence[Sequence[SideVectors]],
-    merged: Sequence[Sequence[SideVectors]],
+    members: VectorsBySet,
+    merged: VectorsBySet,
 ) -> RealMerges:
     """Return the scores of merged models from their vectors by set."""
     all_members = [*members, *merged]
@@ -81,7 +88,7 @@ def score_merges(
 
 def merge_and_embed(
     models: Sequence[Model],
-    members: Sequence[Sequence[SideVectors]],
+    members: VectorsBySet,
     weights: Array,
     strategy: Stage,
     embedder: SetEmbedder,

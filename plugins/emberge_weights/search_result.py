@@ -11,7 +11,7 @@ from emberge import Artifact, Model, Workspace
 from emberge.contracts import Figure, FigureTable, HeatMap
 from emberge_merge import FoundWeights
 
-from emberge_weights.candidates import Search, compare
+from emberge_weights.candidates import Search, compare_pair
 from emberge_weights.real_merges import RealMerges
 
 
@@ -58,7 +58,7 @@ class SearchResult:
             "gain": choice.gain.plain(),
             "clear": choice.gain.clear,
             "over_base": choice.over_base.plain() if choice.over_base is not None else None,
-            "over_equal": compare(self.real.scores, [0, chosen_row]).plain(),
+            "over_equal": compare_pair(self.real.scores, [0, chosen_row]).plain(),
             "candidates": len(means),
             "members": [
                 {"name": model.name, "weight": weight, "alone": float(alone)}

@@ -12,19 +12,19 @@ from torch import Tensor
 
 from emberge_weights.judged_sets import JudgedSet
 from emberge_weights.members import SideVectors, VectorRows
-from emberge_weights.unit_scores import UnitScores
+from emberge_weights.unit_scores import Array, Indices, UnitScores
 
-Indices = NDArray[np.int64]
 # Numbers of gathered embeddings in memory at once.
 GATHERED_NUMBERS = 16 << 20
 _TINY_LENGTH = 1e-20
-Array = NDArray[np.float64]
 # Documents of a query that are ranked: the first ones of any single member and of equal weights.
 DEPTH = 100
 TOP_DOCUMENTS = 10
 # Cosines in memory at once, and documents that are searched at once.
 CELLS = 8 << 20
 SEARCHED_DOCUMENTS = 8192
+# Decimals of cosines beyond which float32 cannot tell documents apart.
+_DECIMALS = 6
 
 
 @dataclass(frozen=True, eq=False)
@@ -198,10 +198,6 @@ def _read_gains(
         top = np.sort([max(0, grade) for grade in grades.values()])[::-1][:TOP_DOCUMENTS]
         ideal[query] = (top * discounts[: len(top)]).sum()
     return torch.from_numpy(gains), torch.from_numpy(ideal)
-
-
-# Decimals of cosines beyond which float32 cannot tell documents apart.
-_DECIMALS = 6
 
 
 def _compute_ndcg(cosines: Tensor, gains: Tensor, ideal: Tensor) -> Tensor:

@@ -51,14 +51,14 @@ class UnitScores:
         return _split_correlation(values, self.gold if units is None else self.gold[units])
 
 
-def mean_score(contributions: Sequence[Array]) -> Array:
+def compute_mean_score(contributions: Sequence[Array]) -> Array:
     """Return each weighting's mean score over sets, from the contributions of each set's units."""
     means: Array = np.mean([part.mean(1) for part in contributions], axis=0)
     return means
 
 
 def compute_standard_error(contributions: Sequence[Array]) -> Array:
-    """Return the standard error of `mean_score`, treating the units of all sets as a sample."""
+    """Return the standard error of `compute_mean_score`, treating the units of all sets as a sample."""
     parts = [part.var(1) / max(1, part.shape[1] - 1) for part in contributions]
     error: Array = np.sqrt(np.sum(parts, axis=0)) / len(parts)
     return error

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -13,10 +15,10 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 
-def names_of(folder: Path, tensors: dict[str, Tensor]) -> TensorNames:
-    """Return the names in a model folder with these tensors."""
+def names_of(folder: Path, tensors: dict[str, Tensor], **config: Any) -> TensorNames:
+    """Return the names in a model folder with these tensors and keys of its config."""
     save_file(tensors, folder / "model.safetensors")
-    (folder / "config.json").write_text('{"model_type": "acme"}')
+    (folder / "config.json").write_text(json.dumps({"model_type": "acme", **config}))
     return Checkpoint(folder).tensor_names
 
 
@@ -79,3 +81,34 @@ def test_depth_runs_from_the_first_layer_to_the_last_of_each_tower() -> None:
     )
     assert [found[f"layers.{i}.w"] for i in range(5)] == [0, 0.25, 0.5, 0.75, 1]
     assert found["embed_tokens.weight"] == found["visual.blocks.0.w"] == 0
+
+
+EMBEDDING, HEAD = "model.embed_tokens.weight", "lm_head.weight"
+BERT, COPY = "bert.embeddings.word_embeddings.weight", "cls.predictions.decoder.weight"
+
+
+@pytest.mark.parametrize(
+    ("stored", "tied", "heads", "tied_copies"),
+    [
+        ([EMBEDDING, HEAD], True, [HEAD], [HEAD]),
+        ([EMBEDDING, HEAD], False, [HEAD], []),
+        ([EMBEDDING, HEAD], None, [HEAD], []),  # the config does not say: what is stored is kept
+        ([EMBEDDING], None, [], [HEAD]),
+        ([BERT, COPY], None, [COPY], [COPY, HEAD]),
+        ([BERT, "bert.pooler.w", "classifier.w"], True, ["classifier.w", "pooler.w"], [COPY, HEAD]),
+        (
+            [EMBEDDING, "visual.merger.w", "score.w"],
+            None,
+            ["score.w"],
+            [HEAD],
+        ),  # a tower is no head
+    ],
+)
+def test_heads_and_tied_copies_follow_from_names_and_config(
+    tmp_path: Path, stored: list[str], tied: bool | None, heads: list[str], tied_copies: list[str]
+) -> None:
+    tensors = {name: torch.zeros(4, 2) for name in stored}
+    names = names_of(tmp_path, tensors, tie_word_embeddings=tied)
+    assert sorted(names.heads) == heads
+    copies = (COPY, HEAD) if stored[0] == BERT else (HEAD,)
+    assert [name for name in copies if names.is_tied_copy(name)] == tied_copies

@@ -174,16 +174,17 @@ def test_a_plugins_class_comes_with_the_plugins_code_and_not_with_a_parents(
     from emberge.model_folder import copy_template
     from emberge.plugins import load_plugins
     from emberge_moe import modeling_emberge_routed as own
+    from emberge_moe.routed_format import AUTO_MAP
 
     load_plugins()
     (model / "modeling_emberge_routed.py").write_text("raise SystemExit")
     config = json.loads((model / "config.json").read_text())
-    config |= {"model_type": "emberge_routed", "auto_map": own.AUTO_MAP}
+    config |= {"model_type": "emberge_routed", "auto_map": AUTO_MAP}
     (model / "config.json").write_text(json.dumps(config))
     copy_template(Checkpoint(model), tmp_path / "out", dtype="float32")
     code = (tmp_path / "out" / "modeling_emberge_routed.py").read_text()
     assert code == Path(str(own.__file__)).read_text()
-    assert json.loads((tmp_path / "out" / "config.json").read_text())["auto_map"] == own.AUTO_MAP
+    assert json.loads((tmp_path / "out" / "config.json").read_text())["auto_map"] == AUTO_MAP
 
 
 @pytest.mark.parametrize("name", ["nomic-ai/nomic-bert-2048", "somebody/else"])

@@ -122,7 +122,7 @@ NEW_FILES = {
     "core/emberge/tensor_files/safetensors_header.py",  # of a random name, to be checked
     "core/emberge/tensor_files/server_file.py",
     # ... and in place or at the end of a file, in a folder that is locked.
-    "core/emberge/merging/streaming/stream.py",
+    "core/emberge/merging/streaming/journal.py",
     "core/emberge/recipes/run/run_log.py",
     "core/emberge/tensor_files/write_queue.py",
 }

@@ -144,6 +144,7 @@ class TrainingDetails(TrainingWork):
     loss_curve: Sequence[tuple[int, float]] = ()
     scores_on_the_way: Sequence[tuple[int, float]] = ()
     result_step: int = 0
+    """The step whose weights are the result; 0 for the last."""
     checkpoints: Sequence[str] = ()
     backbone: Mapping[str, Any] = field(default_factory=dict)
     learning_rate: float
@@ -175,14 +176,18 @@ class MergeDetails(Recorded):
     """Numbers of tensors that are merged, copied and dropped."""
     dtype: str = ""
     left_out: Mapping[str, str] = field(default_factory=dict)
+    """Each parent's tensors outside its text trunk, if only the trunk was merged, as counts by first word."""
     left_out_tensors: str = ""
+    """Names of tensors of any parent that the result lacks, those of all layers as one."""
     left_out_files: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    """Files of each parent that the result lacks, weights apart."""
     copied_heads: Sequence[str] = ()
     fetched: Sequence[Mapping[str, Any]] = ()
     """Files that were read from an address."""
     weights_by_layer: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
     """Weights that the strategy computed, by layer and label."""
     keep: float = 0.0
+    """Share of the base that was mixed into the merged model."""
     rules: Mapping[str, Sequence[str | Mapping[str, Any]]] = field(default_factory=dict)
     training_cost: TrainingCost | None = None
 

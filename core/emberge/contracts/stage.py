@@ -73,6 +73,8 @@ class Stage:
     `block.options` before each call, as one float or one float64 array [models].
     """
 
+    revision: ClassVar[int] = 1
+    """Raised when the same options give other bytes than before, so that results are made again."""
     _chain_name: ClassVar[str] = ""
 
     @property

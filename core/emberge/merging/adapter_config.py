@@ -43,6 +43,7 @@ _READ_OPTIONS = frozenset(
         *("fan_in_fan_out", "modules_to_save", "init_lora_weights"),
     }
 )
+_UNSET_VALUES: tuple[object, ...] = (None, False, [], {}, "")
 _FOLD_REMEDY = "fold it into its base with the library that trained it and merge the whole model"
 
 
@@ -57,8 +58,11 @@ class AdapterConfig:
     rank_pattern: Mapping[str, int] = field(default_factory=dict)
     alpha_pattern: Mapping[str, float] = field(default_factory=dict)
     root_scaled: bool = False
+    """`use_rslora`: B A is scaled by alpha / √r in place of alpha / r."""
     magnitudes: bool = False
+    """`use_dora`: each module has a vector of magnitudes."""
     transposed: bool = False
+    """`fan_in_fan_out`: the base's modules store [in, out]."""
 
     def rank_of(self, module: str) -> int:
         """Return the rank that a module should have."""
@@ -99,13 +103,7 @@ def _refuse_unsupported(path: Path, config: Mapping[str, Any]) -> None:
             "as a plain adapter (path_initial_model_for_weight_conversion), or " + _FOLD_REMEDY
         )
     for option, value in config.items():
-        if option not in _READ_OPTIONS | _TRAINING_OPTIONS and value not in (
-            None,
-            False,
-            [],
-            {},
-            "",
-        ):
+        if option not in _READ_OPTIONS | _TRAINING_OPTIONS and value not in _UNSET_VALUES:
             raise CheckpointError(f"{path}: the option '{option}' is not supported; {_FOLD_REMEDY}")
 
 

@@ -59,13 +59,13 @@ class _TensorMatcher:
         base = request.base
         self.base = names.get(base.name) if base is not None else None
         self.matched = MatchedTensors()
-        # By head, the models that lack one the template has, and those that have one it lacks.
-        self.headless: dict[str, set[str]] = {}
-        self.left: dict[str, set[str]] = {}
-        # Heads that the base lacks; tensors that only it lacks, by part; and messages with their tensors.
-        self.baseless: dict[str, None] = {}
-        self.without_base: dict[str, list[str]] = {}
-        self.problems: dict[str, list[str]] = {}
+        self.models_without_head: dict[str, set[str]] = {}  # by head of the template
+        self.models_with_head: dict[str, set[str]] = {}  # by head that the template lacks
+        self.averaged_heads: dict[str, None] = {}  # heads that the base lacks
+        self.lacking_in_base: dict[
+            str, list[str]
+        ] = {}  # tensors by head or, outside heads, by name
+        self.names_by_problem: dict[str, list[str]] = {}  # tensors by message
 
     def match(self) -> MatchedTensors:
         """Return every tensor of the output, with problems and warnings."""
@@ -74,14 +74,20 @@ class _TensorMatcher:
             if plan is not None:
                 self.matched.tensors.append(plan)
         self.matched.warnings += self._warn_of_heads()
-        if self.without_base:
-            hint, names = "name another base", [n for ns in self.without_base.values() for n in ns]
+        if self.lacking_in_base:
+            hint, names = (
+                "name another base",
+                [n for ns in self.lacking_in_base.values() for n in ns],
+            )
             if self.request.missing is not None:
-                rules = ", ".join(f"{{filter: {p}, strategy: linear}}" for p in self.without_base)
+                rules = ", ".join(
+                    f"{{filter: {p}, strategy: linear}}" for p in self.lacking_in_base
+                )
                 hint = f"merge it by a rule that needs no base (`--set 'rules=[{rules}]'`)"
-            self.problems[f"the base lacks it; {hint}"] = names
+            self.names_by_problem[f"the base lacks it; {hint}"] = names
         self.matched.problems += (
-            Problem(message, join_some(names, 1)) for message, names in self.problems.items()
+            Problem(message, join_some(names, 1))
+            for message, names in self.names_by_problem.items()
         )
         return self.matched
 
@@ -95,10 +101,10 @@ class _TensorMatcher:
             if self.pattern.is_tied_copy(name) or (is_buffer(name) and not in_template):
                 self.matched.dropped.append(name)
                 if whose := self._find_untied(name):
-                    self.left.setdefault(find_head(name), set()).update(whose)
+                    self.models_with_head.setdefault(find_head(name), set()).update(whose)
             elif not in_template and (whose := self._find_head_owners(name)):
                 self.matched.dropped.append(name)
-                self.left.setdefault(find_head(name), set()).update(whose)
+                self.models_with_head.setdefault(find_head(name), set()).update(whose)
             else:
                 yield name
         if self.base is not None:
@@ -107,17 +113,17 @@ class _TensorMatcher:
     def _warn_of_heads(self) -> Iterator[str]:
         """Yield a line for each set of heads that the same models have, lack or have alone."""
         template = self._find_template_name()
-        for models, heads in _group_heads(self.left):
+        for models, heads in _group_heads(self.models_with_head):
             yield (
                 f"{heads} of {models}: left out, as '{template}' has none of its own; "
                 "'template' may name a model that has it"
             )
-        for models, heads in _group_heads(self.headless):
+        for models, heads in _group_heads(self.models_without_head):
             yield f"{models}: without {heads} of '{template}', which comes from the models that have it"
-        if self.baseless:
+        if self.averaged_heads:
             yield (
-                f"the base lacks {_quote_names(self.baseless)}: the result has the models' mean there, and "
-                "the strategy merges all else"
+                f"the base lacks {_quote_names(self.averaged_heads)}: the result has the models' mean there, "
+                "and the strategy merges all else"
             )
 
     def _find_untied(self, name: str) -> set[str]:
@@ -139,11 +145,11 @@ class _TensorMatcher:
             self._find_source(self.names[m.name], name) if m.name in self.names else None
             for m in self.request.inputs
         )
-        if is_buffer(name) and (from_template := self.pattern.specs.get(name)):
+        from_template = self.pattern.specs.get(name)
+        if is_buffer(name) and from_template:
             return TensorPlan(
                 name, self._build_copied_spec(from_template), "copy", (), origin=from_template
             )
-        from_template = self.pattern.specs.get(name)
         pattern = from_template or self._name_like_template(
             name, next(s for s in sources if s is not None)
         )
@@ -154,11 +160,9 @@ class _TensorMatcher:
         dtype = self.request.out_dtype or pattern.dtype
         out = TensorSpec(self.pattern.name_in_result(pattern), pattern.shape, dtype)
         plan = TensorPlan(name, out, "merge", sources, base)
-        optional_plan = (
-            self._plan_optional(plan)
-            if from_template is not None and self._is_optional(name)
-            else None
-        )
+        optional_plan = None
+        if from_template is not None and self._is_optional(name):
+            optional_plan = self._plan_optional(plan)
         optional_plan = optional_plan or self._apply_policy(plan, from_template is not None)
         if optional_plan is None or optional_plan.action == "copy":
             return optional_plan
@@ -201,7 +205,9 @@ class _TensorMatcher:
         present_specs = [spec for spec in sources if spec is not None]
         if not lacking_models or len(present_specs) + len(lacking_models) < len(self.names):
             return None
-        self.headless.setdefault(find_head(plan.name), set()).update(lacking_models - trunks)
+        self.models_without_head.setdefault(find_head(plan.name), set()).update(
+            lacking_models - trunks
+        )
         plan = replace(plan, sources=sources)
         if len(present_specs) > 1 or len(self.names) < len(models):
             return self._require_base(plan)
@@ -263,12 +269,12 @@ class _TensorMatcher:
         present_specs = tuple(spec for spec in plan.sources if spec is not None)
         same_shape = all(spec.shape == plan.out.shape for spec in present_specs)
         if same_shape and is_unused_by_encoders(plan.name):
-            self.baseless[find_head(plan.name)] = None
+            self.averaged_heads[find_head(plan.name)] = None
             mean = _Mean(plan.out.name, plan.out.shape, plan.out.dtype, origins=present_specs)
             return replace(plan, action="copy", sources=(), origin=mean)
         is_part = plan.name in self.pattern.heads or plan.name.startswith(self.pattern.modules)
         part = find_head(plan.name) if is_part else plan.out.name
-        self.without_base.setdefault(part, []).append(plan.name)
+        self.lacking_in_base.setdefault(part, []).append(plan.name)
         return None
 
     def _check_shapes(self, plan: TensorPlan) -> TensorPlan | None:
@@ -302,7 +308,7 @@ class _TensorMatcher:
         return self.template.folder.name
 
     def _add_problem(self, name: str, message: str) -> None:
-        self.problems.setdefault(message, []).append(name)
+        self.names_by_problem.setdefault(message, []).append(name)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

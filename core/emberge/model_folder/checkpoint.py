@@ -11,10 +11,11 @@ from typing import TYPE_CHECKING, Any
 
 from emberge.errors import CheckpointError
 from emberge.model_folder.folder_files import (
+    ADAPTER_CONFIG,
     OTHER_WEIGHTS,
     TOKENIZER_FILES,
     find_rule,
-    read_json,
+    read_model_json,
     read_object,
     read_object_if_any,
     resolve_file,
@@ -24,7 +25,7 @@ from emberge.model_folder.st_layout import (
     ModuleFolder,
     read_chain,
     read_modules,
-    require_inside,
+    require_inner_name,
 )
 from emberge.tensor_files import WEIGHTS, RemoteFile, TensorSpec, read_header
 from emberge.tensor_names import TIED_NAMES, TensorNames
@@ -60,8 +61,8 @@ def _find_pickles(folder: Path) -> Iterator[Path]:
 
 def describe_other_format(folder: Path) -> str | None:
     """Return an error that names a folder's unsupported format and the remedy; None if it is supported."""
-    if (folder / "adapter_config.json").is_file():
-        base = read_object_if_any(folder / "adapter_config.json").get("base_model_name_or_path")
+    if (folder / ADAPTER_CONFIG).is_file():
+        base = read_object_if_any(folder / ADAPTER_CONFIG).get("base_model_name_or_path")
         own_words = f" of '{base}', which is not here" if base else ""
         place = folder if folder.is_absolute() else f"./{folder}"
         named = base if base and _HUB_ID.fullmatch(str(base)) else "./BASE"
@@ -175,7 +176,7 @@ class Checkpoint:
     def is_adapter(self) -> bool:
         """True if the transformer's folder has an adapter and no weights; other modules may have weights."""
         has_weights = any(_list_weight_files(self.trunk)) or any(_find_pickles(self.trunk))
-        return not has_weights and (self.trunk / "adapter_config.json").is_file()
+        return not has_weights and (self.trunk / ADAPTER_CONFIG).is_file()
 
     @functools.cached_property
     def specs(self) -> Mapping[str, TensorSpec]:
@@ -294,7 +295,7 @@ def _list_weight_files(folder: Path) -> list[Path]:
     weights = _read_weight_map(index)
     files = []
     for name in sorted(set(weights.values())):
-        require_inside(index, name)
+        require_inner_name(index, name)
         file = RemoteFile.find(folder / name)
         if file is None:
             raise CheckpointError(f"{index}: names the file '{name}', which is missing; get it")
@@ -304,7 +305,7 @@ def _list_weight_files(folder: Path) -> list[Path]:
 
 
 def _read_weight_map(index: Path) -> dict[str, str]:
-    content = read_json(index)
+    content = read_model_json(index)
     weights = content.get("weight_map") if isinstance(content, dict) else None
     if not isinstance(weights, dict) or not all(isinstance(v, str) for v in weights.values()):
         raise CheckpointError(f"{index}: has no weight_map of tensors to files; get it again")

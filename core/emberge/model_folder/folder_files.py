@@ -17,14 +17,14 @@ from pathlib import Path
 from typing import Any, Literal
 
 from emberge.errors import CheckpointError
-from emberge.files import JSON_LIMIT, read_regular, require_inside, require_regular
-from emberge.files import read_json as read_json_file
+from emberge.files import JSON_LIMIT, read_json, read_regular, require_inside, require_regular
 
 TOKENIZER_FILES = (
     *("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json"),
     *("vocab.txt", "vocab.json", "merges.txt", "tokenizer.model", "sentencepiece.bpe.model"),
     *("spiece.model", "chat_template.jinja", "chat_template.json"),
 )
+ADAPTER_CONFIG = "adapter_config.json"
 _CACHED_MODEL = re.compile(r"models--(.+?)--(.+)$")
 FOLDERS = ("additional_chat_templates",)
 """Folders with files of a model, in addition to the trunk's and the modules' folders."""
@@ -153,10 +153,10 @@ def _list_allowed_roots(folder: Path) -> list[Path]:
     return roots
 
 
-def read_json(path: Path) -> Any:
+def read_model_json(path: Path) -> Any:
     """Return a JSON file's content."""
     try:
-        return read_json_file(path)
+        return read_json(path)
     except (OSError, ValueError) as error:
         raise CheckpointError(f"{path}: cannot be read as JSON ({error})") from None
 
@@ -179,7 +179,7 @@ def read_object(path: Path) -> dict[str, Any]:
     Raises:
         CheckpointError: if it is not a JSON object.
     """
-    content = read_json(path)
+    content = read_model_json(path)
     if not isinstance(content, dict):
         raise CheckpointError(f"{path}: must be a JSON object, not a {type(content).__name__}")
     return content
@@ -187,5 +187,5 @@ def read_object(path: Path) -> dict[str, Any]:
 
 def read_object_if_any(path: Path) -> dict[str, Any]:
     """Return the object in a JSON file; an empty one if there is no file or it has no object."""
-    content = read_json(path) if path.is_file() else {}
+    content = read_model_json(path) if path.is_file() else {}
     return content if isinstance(content, dict) else {}

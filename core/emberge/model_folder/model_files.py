@@ -29,7 +29,7 @@ from emberge.model_folder.folder_files import (
     STATE,
     TOKENIZER_FILES,
     find_rule,
-    read_json,
+    read_model_json,
     read_object_if_any,
     require_sound,
     resolve_file,
@@ -201,7 +201,7 @@ def _drop_code(template: Checkpoint, out: Path) -> None:
         if keeps_code or path.name in _CODELESS_FILES or path.name.endswith(".index.json"):
             continue
         try:
-            content = read_json(path)
+            content = read_model_json(path)
         except CheckpointError:
             continue  # no library reads it either
         if (stripped := _strip_code(content)) != content:

@@ -9,7 +9,7 @@ from typing import Any
 
 from emberge.errors import CheckpointError
 from emberge.model_folder.folder_files import (
-    read_json,
+    read_model_json,
     read_object,
     read_object_if_any,
     require_sound,
@@ -137,7 +137,7 @@ def read_pooling_modes(config: Mapping[str, Any]) -> tuple[str, ...]:
     return tuple(word for word, (_, flag) in POOLING.items() if config.get(flag)) or ("mean",)
 
 
-def require_inside(source: Path, name: str) -> None:
+def require_inner_name(source: Path, name: str) -> None:
     """Require that a path named by the file `source` stays inside the model folder."""
     path = PurePosixPath(name)
     if path.is_absolute() or ".." in path.parts or "\\" in name:
@@ -148,7 +148,7 @@ def require_inside(source: Path, name: str) -> None:
 
 def _require_module_folder(source: Path, name: str) -> None:
     """Require that a module's folder, if it exists, is inside the model folder and sound."""
-    require_inside(source, name)
+    require_inner_name(source, name)
     folder = source.parent / name
     if name and folder.is_dir():
         require_sound(folder, source.parent)
@@ -156,7 +156,7 @@ def _require_module_folder(source: Path, name: str) -> None:
 
 def read_entries(path: Path) -> list[dict[str, Any]]:
     """Return the entries of a modules.json, each with a name, a path and a type."""
-    listed = read_json(path)
+    listed = read_model_json(path)
     if not isinstance(listed, list) or not listed:
         raise CheckpointError(f"{path}: is no list of modules; get the file again")
     for entry in listed:
@@ -174,7 +174,7 @@ def _read_routes(folder: Path, router: ModuleFolder) -> Iterator[ModuleFolder]:
     types = content.get("types")
     for name, type_ in types.items() if isinstance(types, dict) else ():
         inside = f"{router.path}/{name}".removeprefix("/")
-        require_inside(path, str(name))
+        require_inner_name(path, str(name))
         _require_module_folder(folder / MODULES, inside)
         yield ModuleFolder(str(type_).rpartition(".")[2], inside, str(type_))
 

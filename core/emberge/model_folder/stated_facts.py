@@ -25,7 +25,7 @@ from emberge.model_folder.folder_files import (
     TOKENIZER_FILES,
     WEIGHTS,
     find_rule,
-    read_json,
+    read_model_json,
     read_object_if_any,
 )
 from emberge.model_folder.longest_text import TextLimit
@@ -42,7 +42,9 @@ from emberge.model_folder.model_files import (
     list_left_out,
 )
 from emberge.model_folder.st_layout import (
+    MODULES,
     ROUTERS,
+    SETTINGS,
     ModuleFolder,
     find_module_config,
     find_trunk_settings,
@@ -62,7 +64,6 @@ _COLBERT_KEYS = (
     *("query_maxlen", "doc_maxlen", "query_token_id", "doc_token_id", "mask_punctuation"),
     *("attend_to_mask_tokens", "similarity", "dim"),
 )
-_MODULES, _SETTINGS = "modules.json", "config_sentence_transformers.json"
 _LENGTHS = (
     *("max_seq_length", "do_lower_case", "query_length", "document_length", "query_expansion"),
     *("model_args", "tokenizer_args", "config_args", "model_kwargs", "processor_kwargs"),
@@ -77,7 +78,7 @@ _CHOICES = re.compile(
 )
 _ROPE_KEYS = ("rope_theta", "rope_parameters", "rope_scaling", "partial_rotary_factor")
 # Files that other facts, or a tokenizer's own rules, decide about.
-_OTHER_FILES = frozenset({"config.json", _MODULES, _SETTINGS, _COLBERT, *TOKENIZER_FILES})
+_OTHER_FILES = frozenset({"config.json", MODULES, SETTINGS, _COLBERT, *TOKENIZER_FILES})
 _TOKENIZER_FILE = re.compile(r"tokenizer|\.(spm|bpe|codes|vocab|tiktoken|model|jinja)$")
 
 # Stores of facts that are whole files. If members differ in these, or in a chat template, it is no error.
@@ -179,13 +180,13 @@ class JoinedFacts:
                 key: fact
                 for key, fact in facts.items()
                 if (fact.is_direction or not is_trunk)
-                and (is_pair or fact.store not in (_MODULES, "module"))
+                and (is_pair or fact.store not in (MODULES, "module"))
                 and not (towers and (fact.is_direction or fact.store in ("file", "tokenizer")))
             }
-        joined.join()
+        joined._join()
         for name in () if adapter else [n for n in members if n not in trunks]:
-            joined.list_left(name, members[name])
-        joined.warnings += joined.describe_noted()
+            joined._list_left(name, members[name])
+        joined.warnings += joined._describe_noted()
         return joined
 
     def write(self, out: Path, template: Checkpoint) -> None:
@@ -195,7 +196,7 @@ class JoinedFacts:
         for member, fact in self._noted:
             _write_fact(fact, self.members[member], out, template)
 
-    def join(self) -> None:
+    def _join(self) -> None:
         """Apply the rule to every fact that any member states, and to the modules."""
         for key in dict.fromkeys(key for facts in self.stated.values() for key in facts):
             holders = {n: facts[key] for n, facts in self.stated.items() if key in facts}
@@ -207,7 +208,7 @@ class JoinedFacts:
             if name not in self.trunks:
                 self._join_modules(name, member)
 
-    def list_left(self, name: str, member: Checkpoint) -> None:
+    def _list_left(self, name: str, member: Checkpoint) -> None:
         """Add a member's files other than weights that no result has."""
         if files := [*self.left_files.get(name, ()), *list_left_out(member)]:
             self.left_files[name] = [*dict.fromkeys(files)]
@@ -226,10 +227,10 @@ class JoinedFacts:
                 pair = holders[first].value, fact.value
                 text = describe_difference(fact.label, *pair, holders[first].place)
                 self._choose(f"'{first}' and '{name}': {text}")
-        fact = holders.get(first, fact)
-        lacks = own is None and not self.chosen and fact.store
-        if not fact.is_default and (lacks or (own and own.is_direction and self._find_silent(own))):
-            self._noted.append((first, fact))
+        kept = holders.get(first) or [*holders.values()][-1]
+        lacks = own is None and not self.chosen and kept.store
+        if not kept.is_default and (lacks or (own and own.is_direction and self._find_silent(own))):
+            self._noted.append((first, kept))
 
     def _choose(self, text: str) -> None:
         """Add a warning if the user has chosen whose facts to follow, else a problem that asks for it."""
@@ -280,7 +281,7 @@ class JoinedFacts:
         elif kinds and kinds != own and (self.chosen or not own):
             self._choose(text)
 
-    def describe_noted(self) -> Iterator[str]:
+    def _describe_noted(self) -> Iterator[str]:
         """Yield one line for each member whose facts only some members state."""
         shown = [(n, f) for n, f in self._noted if not f.is_trivial or f.is_direction]
         for name in dict.fromkeys(name for name, _ in shown):
@@ -320,10 +321,10 @@ def _read_modules(checkpoint: Checkpoint) -> Iterator[Fact]:
                     label = f"{module.kind}'s {key}"
                     yield Fact(label, value, "module", key, f" ({path})", number=number)
     for number, module in enumerate(checkpoint.modules):
-        for key, value in read_entries(checkpoint.folder / _MODULES)[number].items():
+        for key, value in read_entries(checkpoint.folder / MODULES)[number].items():
             if key not in ("idx", "name", "path", "type"):
                 label = f"{module.kind}'s {key}"
-                yield Fact(label, value, _MODULES, key, f" ({_MODULES})", number=number)
+                yield Fact(label, value, MODULES, key, f" ({MODULES})", number=number)
 
 
 def _read_router(checkpoint: Checkpoint) -> Iterator[Fact]:
@@ -349,11 +350,11 @@ def _read_settings(checkpoint: Checkpoint) -> Iterator[Fact]:
     for key, value in read_settings(checkpoint.folder).items():
         if key == "prompts":
             prompts = {name: text for name, text in (value or {}).items() if text}
-            yield Fact(key, prompts, _SETTINGS, key)
+            yield Fact(key, prompts, SETTINGS, key)
         elif key in ("__version__", "activation_fn"):
             continue  # of the release, and of the labels
         elif value is not None or key == "default_prompt_name":
-            yield Fact(key, value, "" if key == "model_type" else _SETTINGS, key)
+            yield Fact(key, value, "" if key == "model_type" else SETTINGS, key)
 
 
 def _read_lengths(checkpoint: Checkpoint) -> Iterator[Fact]:
@@ -442,7 +443,7 @@ def _read_files(checkpoint: Checkpoint) -> Iterator[Fact]:
 def _hash_content(path: Path) -> str:
     """Return a hash of a file's bytes, or of a JSON object without the release that wrote it."""
     if path.suffix == ".json":
-        content = read_json(path)
+        content = read_model_json(path)
         if isinstance(content, dict):
             return repr(sorted((k, v) for k, v in content.items() if k != "transformers_version"))
     with path.open("rb") as file:
@@ -474,11 +475,11 @@ def _write_fact(fact: Fact, member: Checkpoint, out: Path, template: Checkpoint)
         return
     find_path = _STORES.get(fact.store)
     path = find_path(out, template, fact.number) if find_path else out / fact.store
-    content = read_json(path) if path.is_file() else {}
+    content = read_model_json(path) if path.is_file() else {}
     keys = {fact.key: fact.value} if fact.written is None else fact.written
     if fact.store == "config":
         changed: Any = change_trunk_config(content, keys)
-    elif fact.store == _MODULES:
+    elif fact.store == MODULES:
         changed = [{**e, **keys} if i == fact.number else e for i, e in enumerate(content)]
     elif fact.store == "router":
         changed = {**content, "parameters": {**(content.get("parameters") or {}), **keys}}

@@ -1,7 +1,7 @@
 """Public names of numerics, each with the module that defines it."""
 
-from .buffers import make_array as make_array
-from .buffers import take_array as take_array
+from .buffers import map_array as map_array
+from .buffers import take_pooled_array as take_pooled_array
 from .buffers import take_tensor_like as take_tensor_like
 from .delta_program import DecodedRows as DecodedRows
 from .delta_program import DeltaProgram as DeltaProgram
@@ -24,6 +24,7 @@ from .score_tables import log_sum_products as log_sum_products
 from .score_tables import scale_to_unit as scale_to_unit
 from .stored_rows import DTYPES as DTYPES
 from .stored_rows import MAGNITUDE_LIMIT as MAGNITUDE_LIMIT
+from .stored_rows import RUN_LENGTH as RUN_LENGTH
 from .stored_rows import DeltaChange as DeltaChange
 from .stored_rows import KernelRows as KernelRows
 from .stored_rows import RowsError as RowsError

@@ -1,4 +1,8 @@
-"""A pool of memory for temporary results, reused once it is free; loads no torch."""
+"""Memory for results: from a pool for temporary ones, outside the heap for those that outlive their block.
+
+Buffers for reading files are `reuse_bytes` and `reuse_tensor` of `tensor_files`, one for each use and thread.
+Importing this module loads no torch.
+"""
 
 from __future__ import annotations
 
@@ -36,7 +40,7 @@ def take_tensor_like(like: Tensor, shape: Sequence[int] | None = None) -> Tensor
     return torch.frombuffer(_take_memory(size), dtype=like.dtype, count=count).view(shape)
 
 
-def take_array(shape: Sequence[int], dtype: Any) -> np.ndarray:
+def take_pooled_array(shape: Sequence[int], dtype: Any) -> np.ndarray:
     """Return a contiguous NumPy array of arbitrary content from the same pool.
 
     A tensor around it (`torch.from_numpy`) costs less than a tensor whose memory is asked for by torch: each
@@ -65,7 +69,7 @@ def _take_memory(size: int) -> mmap.mmap:
     return pool[-1]
 
 
-def make_array(shape: Sequence[int], dtype: Any) -> np.ndarray:
+def map_array(shape: Sequence[int], dtype: Any) -> np.ndarray:
     """Return an array outside the heap, of arbitrary content, for results that outlive their block.
 
     Blocks of megabytes are allocated and freed all the time. Small arrays between them would keep the heap

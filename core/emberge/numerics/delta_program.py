@@ -15,6 +15,7 @@ import numpy as np
 
 from emberge.numerics.buffers import take_tensor_like
 from emberge.numerics.noise import draw_uniform
+from emberge.numerics.row_kernels import Based
 from emberge.numerics.stored_rows import DeltaChange, KernelRows, StoredRows, as_tensor, list_runs
 
 if TYPE_CHECKING:
@@ -139,7 +140,7 @@ class DeltaProgram:
     replaced_deltas: Tensor | np.ndarray | None = None
     changes: tuple[DeltaChange, ...] = ()
     unchanged_program: DeltaProgram | None = None
-    """The program without its changes of deltas."""
+    """The program before its changes of deltas; None if there are none."""
 
     @property
     def is_changed(self) -> bool:
@@ -148,7 +149,7 @@ class DeltaProgram:
 
     @property
     def original(self) -> DeltaProgram:
-        """The program without its changes of deltas."""
+        """The program before its changes of deltas: this one if there are none."""
         return self.unchanged_program or self
 
     @property
@@ -248,7 +249,9 @@ class DeltaProgram:
                 return None
         elif self.is_changed:
             return None
-        based = 0 if not of_deltas else 1 if deltas is None else 2
+        based = Based.WITHOUT_BASE
+        if of_deltas:
+            based = Based.MINUS_BASE if deltas is None else Based.BASE_KNOWN
         return KernelRows.of(
             rows, self.changes, deltas, self.start, based=based, merged_dtype=merged_dtype
         )

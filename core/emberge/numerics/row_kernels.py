@@ -8,6 +8,7 @@ from __future__ import annotations
 import ctypes
 import functools
 import os
+from enum import IntEnum
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -85,13 +86,20 @@ class KernelLibrary(NamedTuple):
         return code
 
 
+class Based(IntEnum):
+    """The use of the base's rows: none, subtracted from the models', or for conversions of deltas."""
+
+    WITHOUT_BASE = 0
+    MINUS_BASE = 1
+    BASE_KNOWN = 2
+
+
 class RowsStruct(ctypes.Structure):
     """The kernels' view of rows of several models and of the recorded changes of their deltas.
 
     Of each model and, last, of the base, `places` has the kind of its numbers, the first number in memory,
-    the handle and position of its file, and its number. `based` is 0 without a base, 1 for rows minus the
-    base's, 2 if the base is only known. `codes` [changes] are places in STEPS; each change has `numbers`
-    [changes, models] and `words` [changes, models, 3].
+    the handle and position of its file, and its number. `based` is a `Based`. `codes` [changes] are places in
+    STEPS; each change has `numbers` [changes, models] and `words` [changes, models, 3].
     """
 
     _fields_ = (

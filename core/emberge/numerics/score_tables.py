@@ -12,9 +12,9 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 # Entries of a table of scores that are in memory at once: 16 MiB of float32, no slower than more (measured).
-CELLS = 2**22
-# A vector no longer than this has no direction.
-NOTHING = 1e-12
+MOST_CELLS = 2**22
+# A vector that is not longer than this has no direction.
+LEAST_LENGTH = 1e-12
 
 
 def scale_to_unit(vectors: Tensor) -> Tensor:
@@ -25,7 +25,7 @@ def scale_to_unit(vectors: Tensor) -> Tensor:
     import torch
 
     length: Tensor = torch.linalg.vector_norm(vectors, dim=-1, keepdim=True)
-    return vectors * ((length > NOTHING) / length.clamp(min=NOTHING))
+    return vectors * ((length > LEAST_LENGTH) / length.clamp(min=LEAST_LENGTH))
 
 
 def join_rows(parts: Sequence[Tensor]) -> Tensor:
@@ -55,16 +55,16 @@ def apply_blockwise(rows: int, columns: int, function: Callable[[slice], Tensor]
     """Apply `function` to every block of rows and return the results, joined along the first dimension.
 
     `function(block)` may compute tables [rows of the block, columns] and returns a few numbers for each row.
-    If a table of all rows would have more than CELLS entries, its blocks are computed one after another, and
-    again in the backward pass: memory then does not grow with the number of rows, but everything is computed
-    twice.
+    If a table of all rows would have more than MOST_CELLS entries, its blocks are computed one after another,
+    and again in the backward pass: memory then does not grow with the number of rows, but everything is
+    computed twice.
     """
-    if rows * columns <= CELLS:
+    if rows * columns <= MOST_CELLS:
         return function(slice(0, rows))
     import torch
     from torch.utils.checkpoint import checkpoint
 
-    size = max(1, CELLS // max(1, columns))
+    size = max(1, MOST_CELLS // max(1, columns))
     blocks = (slice(start, min(start + size, rows)) for start in range(0, rows, size))
     return torch.cat(
         [

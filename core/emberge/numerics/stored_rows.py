@@ -12,10 +12,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import numpy as np
 
-from emberge.numerics.buffers import take_array
+from emberge.numerics.buffers import take_pooled_array
 from emberge.numerics.row_kernels import (
     STEPS,
     WINDOW,
+    Based,
     KernelLibrary,
     KernelsMissingError,
     KernelsUnusableError,
@@ -88,10 +89,10 @@ class RowsPlace(NamedTuple):
 class StoredRows:
     """Rows of every model and the base, in memory or in open files; `shape` is that of one model's rows.
 
-    `memory` is of bytes. If `is_checked`, every method
-    raises `RowsError` if the rows that it reads have NaN or too large values. Files that cannot be read are
-    always refused. `states` has what is known of each model's rows, and last of the base's. If they are
-    merged `without_torch`, results are NumPy arrays and not tensors.
+    `memory` has the bytes. If `is_checked`, every method raises `RowsError` if the rows that it reads have
+    NaN or too large values. Files that cannot be read are always refused. `states` has what is known of each
+    model's rows, and last of the base's. If they are merged `without_torch`, results are NumPy arrays and not
+    tensors.
     """
 
     memory: np.ndarray
@@ -164,7 +165,7 @@ class StoredRows:
     def _decode(self, places: Sequence[RowsPlace], shape: tuple[int, ...]) -> Tensor:
         import torch
 
-        out = torch.from_numpy(take_array(shape, np.float32))
+        out = torch.from_numpy(take_pooled_array(shape, np.float32))
         for place, into in zip(places, out.view(len(places), self.size), strict=True):
             stored = torch.from_numpy(self._view_flat(place))
             into.copy_(stored.view(getattr(torch, place.dtype)))
@@ -180,7 +181,9 @@ class StoredRows:
         count, models = int((ends - begins).sum()), len(self.models)
         step = -(-4 * count // ALIGNMENT_BYTES) * ALIGNMENT_BYTES // 4
         memory: np.ndarray = np.empty((models + 1, step), np.float32)
-        KernelRows.of(self, based=2).run("take_runs", len(begins), begins, ends, step, memory)
+        KernelRows.of(self, based=Based.BASE_KNOWN).run(
+            "take_runs", len(begins), begins, ends, step, memory
+        )
         places = [RowsPlace("float32", 4 * m * step, m) for m in range(models + 1)]
         base = None if self.base is None else places[-1]
         return StoredRows.of(
@@ -223,7 +226,7 @@ class StoredRows:
         if place.handle < 0:
             return self._view_bytes(place)
         if place.number not in self._read:
-            rows = take_array((self.size * place.itemsize,), np.uint8)
+            rows = take_pooled_array((self.size * place.itemsize,), np.uint8)
             if not self.kernels.call("read_file", rows, rows.size, place.handle, place.position):
                 raise RowsError(place.number, is_unreadable=True)
             self._read[place.number] = rows
@@ -285,13 +288,10 @@ class KernelRows:
         deltas: Tensor | np.ndarray | None = None,
         start: int = 0,
         *,
-        based: int,
+        based: Based,
         merged_dtype: str = "float32",
     ) -> KernelRows:
-        """Build the kernels' view of `deltas`, or of the stored rows.
-
-        With `based` 0 there is no base; with 1 kernels read rows minus the base's; with 2 they know both.
-        """
+        """Build the kernels' view of `deltas` or, without deltas, of the stored rows."""
         base = stored.base or RowsPlace("bfloat16", 0, len(stored.models))
         models: Sequence[RowsPlace] = stored.models
         memory = stored.memory
@@ -309,7 +309,8 @@ class KernelRows:
             np.array([[words for _, words in one] for one in arguments], np.int64),
         )
         addresses = [array.ctypes.data for array in arrays]
-        numbers = count, based if stored.base is not None else 0, stored.is_checked, stored.size
+        based = based if stored.base is not None else Based.WITHOUT_BASE
+        numbers = count, based, stored.is_checked, stored.size
         struct = RowsStruct(*addresses[:4], *numbers, *addresses[4:], len(changes), start)
         if any(change.kernel == "variance" for change in changes):
             count = 1
@@ -332,14 +333,14 @@ class KernelRows:
     def merge(self, kernel: str, *arguments: Any) -> Tensor | np.ndarray:
         """Run a kernel that merges the rows, and return the merged rows, shaped like one model's."""
         is_narrow = self.merged_dtype == "bfloat16"
-        out = take_array(self.stored.shape, np.uint16 if is_narrow else np.float32)
+        out = take_pooled_array(self.stored.shape, np.uint16 if is_narrow else np.float32)
         kind = DTYPES.index("bfloat16" if is_narrow else "float32")
         self.run(kernel, *arguments, kind, out.ctypes.data)
         return out if self.stored.without_torch else as_tensor(out)
 
     def decode(self) -> np.ndarray:
         """Return the rows after their changes, float32 [models, *rows]."""
-        out = take_array((self.models, *self.stored.shape), np.float32)
+        out = take_pooled_array((self.models, *self.stored.shape), np.float32)
         self.run("decode", out)
         return out
 
@@ -368,7 +369,7 @@ def as_tensor(rows: Tensor | np.ndarray) -> Tensor:
 
 
 def words_are_usable(stored: np.ndarray, dtype: str, kernels: KernelLibrary) -> bool:
-    """Return whether numbers stored in one of DTYPES, flat bytes, are neither NaN nor above MAGNITUDE_LIMIT.
+    """Return whether flat bytes, read in one of DTYPES, have neither NaN nor values from MAGNITUDE_LIMIT on.
 
     For float16 only infinity is too large.
     """
@@ -422,5 +423,7 @@ def _adds_exactly(library: KernelLibrary) -> bool:
     rows = StoredRows.of(
         memory, places[:2], places[2], (size,), library, is_checked=True, without_torch=True
     )
-    found = KernelRows.of(rows, based=1).merge("combine", np.array([0.5, 0.25], np.float32), True)
+    found = KernelRows.of(rows, based=Based.MINUS_BASE).merge(
+        "combine", np.array([0.5, 0.25], np.float32), True
+    )
     return np.array_equal(found, 0.5 * numbers[0] + 0.25 * numbers[1] + 0.25 * numbers[2])

@@ -183,6 +183,7 @@ def _change_processor(part: Any, change: IdChange) -> Any:
 def list_processor_ids(content: Mapping[str, Any]) -> set[int]:
     """Return the token ids in the post-processor of a tokenizer.json."""
     named: set[int] = set()
+    # Only the calls with each id count; the changed copy is dropped.
     _change_processor(content.get("post_processor"), named.add)
     return named
 
@@ -190,6 +191,7 @@ def list_processor_ids(content: Mapping[str, Any]) -> set[int]:
 def list_named_ids(config: Any) -> set[int]:
     """Return the token ids in a config: those of its special tokens, and of images and clips."""
     named: set[int] = set()
+    # Only the calls with each id count; the changed copy is dropped.
     renumber_ids(config, named.add)
     return named
 

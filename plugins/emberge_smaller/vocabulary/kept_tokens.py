@@ -5,10 +5,10 @@ Let a text be covered if all of its tokens are kept. Then the cut tokenizer give
 * WordPiece takes at each place the longest token that fits. A longer one that does not exist before does not
   exist after, and the token taken is kept.
 * Unigram takes the path of the highest sum of scores, of equal ones the path whose last piece begins first.
-  The path is kept, all other paths are paths from before or have an unknown piece in place of a dropped one,
-  and that is worth less than any piece, as its worth is reckoned from the lowest score in the vocabulary; so
-  the piece with the lowest score is always kept. Sums are added from left to right, and
-  rounding never turns a smaller sum into a larger one.
+  All pieces of this path are kept. Every other path existed before, or has an unknown piece in place of a
+  dropped one. An unknown piece scores below the lowest score in the vocabulary, so it is worth less than the
+  dropped piece if the piece with the lowest score is kept, as it always is. Sums are added from left to
+  right, and rounding never turns a smaller sum into a larger one.
 * BPE merges the pair of the lowest rank again and again. No merge crosses the end of a token of the result,
   so the merges inside it are those that build the token alone. If they are kept, in their order, each choice
   falls on the same pair as before.

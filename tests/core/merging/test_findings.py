@@ -11,7 +11,7 @@ import pytest
 import torch
 from emberge import Block, Measures, MergeStrategy, Pass, Stage, Stats
 from emberge.merging import MergeInput, MergeReport
-from emberge.merging.streaming import stream
+from emberge.merging.streaming import journal
 from emberge.model_folder import Checkpoint
 from safetensors.torch import load_file
 from torch import Tensor
@@ -107,10 +107,6 @@ def test_findings_inside_groups_have_the_groups_names(family: list[Path], tmp_pa
     assert report.warnings == ()
 
 
-def test_a_strategy_without_findings_reports_none(family: list[Path], tmp_path: Path) -> None:
-    assert merged(family, tmp_path / "out", chain("task_arithmetic")).findings == {}
-
-
 class StoppedError(Exception):
     """The end of a merge before its time."""
 
@@ -121,7 +117,7 @@ def test_a_continued_merge_reports_what_it_does_not_compute_again(
 ) -> None:
     """Stopped midway, or with all tensors finished and only the other files missing."""
     expected = merged(family, tmp_path / "whole", CHAINS[name]())
-    monkeypatch.setattr(stream, "INTERVAL", 0.0)
+    monkeypatch.setattr(journal, "SYNC_INTERVAL", 0.0)
 
     def stop(done: float, total: float, _: str) -> None:
         if done >= share * total:

@@ -75,7 +75,7 @@ def disk_full_after(writes: int) -> Iterator[None]:
         return real(handle, data, place)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("emberge.merging.streaming.stream.INTERVAL", 0.0)
+        patch.setattr("emberge.merging.streaming.journal.SYNC_INTERVAL", 0.0)
         patch.setattr(os, "pwrite", full)
         yield
 

@@ -37,10 +37,10 @@ DAWDLE = """
 from dataclasses import dataclass
 from pathlib import Path
 import os, time
-import emberge.merging.streaming.stream as journal
+import emberge.merging.streaming.journal as journal
 from emberge import MergeStrategy, hookimpl
 
-journal.INTERVAL = 0.0
+journal.SYNC_INTERVAL = 0.0
 LOG = Path(os.environ["DAWDLE_LOG"])
 
 @dataclass(frozen=True, kw_only=True)

@@ -173,7 +173,7 @@ def test_blocks_are_the_whole_table(monkeypatch: pytest.MonkeyPatch) -> None:
         return value.item(), torch.autograd.grad(value, anchor)[0]
 
     whole, gradient = found()
-    monkeypatch.setattr(vectors, "CELLS", 200)
+    monkeypatch.setattr(vectors, "MOST_CELLS", 200)
     in_blocks, other = found()
     assert in_blocks == pytest.approx(whole, rel=1e-12)
     assert torch.allclose(gradient, other, rtol=1e-9)

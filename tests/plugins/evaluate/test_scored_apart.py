@@ -12,7 +12,6 @@ import pytest
 from emberge import (
     Evaluator,
     Model,
-    ModelRef,
     Plugins,
     Preflight,
     Problem,
@@ -111,21 +110,3 @@ def test_a_fault_is_told_once_and_at_its_line(berts: list[Path], plugins: Plugin
     assert sum("the evaluator was asked" in one for one in told) == 1
     (fault,) = [one for one in told if "nowhere" in one]
     assert "recipe.yaml:8: './nowhere': there is no such folder" in fault
-
-
-def test_parts_have_names_that_are_ids_and_tell_models_apart() -> None:
-    texts = ["$bls.seed=1", "$run.checkpoints", "owner/name@v2", "./a/b", "./a_b", "./A/b", "m+ad"]
-    names = ModelRef.part_names([ModelRef(text) for text in [*texts, "./a/b"]])
-    assert list(names.values()) == [
-        "model=bls.seed=1",
-        "model=run-checkpoints",
-        "model=owner-name-v2",
-        "model=a-b",
-        "model=a_b",
-        "model=A-b-2",
-        "model=m-ad",
-    ]
-    private = ModelRef.part_names([ModelRef(f"/srv/{who}/my models/A") for who in "ab"])
-    assert list(private.values()) == ["model=A", "model=A-2"]
-    long = ModelRef.part_names([ModelRef(f"./{'x' * 300}/{end}") for end in "ab"])
-    assert [name[-2:] for name in long.values()] == ["-a", "-b"]

@@ -161,18 +161,14 @@ def test_without_weights_configs_are_compared_still(place: Path, capsys: Capture
 
 
 def test_models_yet_to_be_made_count_as_like_the_others(place: Path, capsys: Capture) -> None:
-    text = {
-        "steps": {
-            "first": {"merge": linear("./a", "./b")},
-            "then": {"merge": linear("$first", "./c")},
-        }
-    }
-    Path("r.yaml").write_text(yaml.safe_dump(text))
+    first, then = linear("./a", "./b"), linear("$first", "./c")
+    steps = {"first": {"merge": first}, "then": {"merge": then}}
+    Path("r.yaml").write_text(yaml.safe_dump({"steps": steps}))
     assert main(["check", "r.yaml", "--long"]) == 0
-    then = capsys.readouterr().out.partition("then: merge plan")[2]
-    assert "tensors     55 merged" in then
-    assert "$first  0.5" in then
-    assert "not seen    weights of $first, taken to be like the others" in then
+    shown = capsys.readouterr().out.partition("then: merge plan")[2]
+    assert "tensors     55 merged" in shown
+    assert "$first  0.5" in shown
+    assert "not seen    weights of $first, taken to be like the others" in shown
 
 
 def test_what_was_foretold_is_told_once_and_kept(place: Path, capsys: Capture) -> None:

@@ -128,7 +128,7 @@ def _passed(
 
 
 @pytest.mark.parametrize("kind", ["bert", "jina_embeddings_v3"])
-def test_a_batch_in_chunks_has_the_losses_of_the_whole_batch(kind: str, tmp_path: Path) -> None:
+def test_token_losses_in_chunks_are_those_of_the_whole_batch(kind: str, tmp_path: Path) -> None:
     folder = _write(tmp_path / "model", kind)
     whole, plain = _passed(folder, 10**6, None)
     assert whole.kept == whole.padded

@@ -28,9 +28,9 @@ from emberge.model_folder import hash_model
 from emberge.results import read_artifact
 from emberge.training import FitJob, FitOptions, SaveClock
 from emberge_encoder import TextEncoder
-from emberge_statistics import measurements
+from emberge_statistics import gram_and_fisher
+from emberge_statistics.gram_and_fisher import GramCounter, plan_passes
 from emberge_statistics.measure_statistics import measure_on_data
-from emberge_statistics.measurements import GramCounter, plan_passes
 from emberge_train import BatchShuffle, InfoNCE
 from safetensors.torch import load_file, save_file
 from torch import Tensor
@@ -246,7 +246,7 @@ def test_modules_after_pooling_are_measured_too(dense: Path, tmp_path: Path) -> 
 def test_a_killed_measurement_goes_on_and_ends_the_same(
     what: str, bert: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(measurements, "WINDOW_TEXTS", 8)
+    monkeypatch.setattr(gram_and_fisher, "WINDOW_TEXTS", 8)
     always = SaveClock(seconds=0.0, parts=0.0)
     whole = measured(what, bert, tmp_path / "whole", epochs=2)
     work = tmp_path / "killed"

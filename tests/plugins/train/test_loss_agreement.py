@@ -115,7 +115,7 @@ def test_blocks_of_a_large_batch_change_no_loss(
 ) -> None:
     import emberge.numerics.score_tables as vectors
 
-    monkeypatch.setattr(vectors, "CELLS", 100)  # blocks of two or three rows
+    monkeypatch.setattr(vectors, "MOST_CELLS", 100)  # blocks of two or three rows
     assert_agreement(*_ranking(2))
 
 

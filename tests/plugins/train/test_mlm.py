@@ -127,7 +127,7 @@ def test_logits_are_never_held_whole(monkeypatch: pytest.MonkeyPatch) -> None:
     whole = pulled()
     assert max(seen) == 200
     seen.clear()
-    monkeypatch.setattr(vectors, "CELLS", 500 * 16)
+    monkeypatch.setattr(vectors, "MOST_CELLS", 500 * 16)
     in_blocks = pulled()
     assert max(seen) == 16
     # Over logits and, of the head's weights, over places.

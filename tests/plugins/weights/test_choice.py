@@ -9,8 +9,8 @@ from emberge_evaluate import compute_statistic, resample
 from emberge_weights.candidates import (
     EQUAL_CANDIDATE,
     Search,
-    choose,
     choose_simplest,
+    choose_weighting,
     draw_candidates,
     find_cautious,
 )
@@ -43,14 +43,14 @@ def drawn(
 
 @pytest.mark.parametrize("kind", STATISTICS)
 def test_weights_are_equal_where_labels_are_chance(kind: Statistic) -> None:
-    found = [choose(*drawn(seed, kind), seed).index for seed in range(40)]
+    found = [choose_weighting(*drawn(seed, kind), seed).index for seed in range(40)]
     assert found.count(EQUAL_CANDIDATE) >= 38
 
 
 @pytest.mark.parametrize("kind", STATISTICS)
 def test_a_member_that_alone_knows_the_labels_gets_more(kind: Statistic) -> None:
     weights, scores = drawn(3, kind, units=400, signal=2.0)
-    choice = choose(weights, scores, 3)
+    choice = choose_weighting(weights, scores, 3)
     assert choice.gain.clear
     assert weights[choice.index][0] > 0.5
 
@@ -68,7 +68,7 @@ def test_the_base_gets_a_half_where_equal_weights_do_not_gain_over_it(
         1 - weights[:, 3:], 0.9
     )  # no weighting is better than equal weights
     scores = [UnitScores("set", "mean", "query", values.astype(np.float32))]
-    choice = choose(weights, scores, 7, find_cautious(weights))
+    choice = choose_weighting(weights, scores, 7, find_cautious(weights))
     assert not choice.gain.clear
     assert choice.over_base is not None
     assert choice.over_base.clear == bool(gain)
@@ -80,7 +80,7 @@ def test_a_merge_with_half_the_base_is_taken_by_its_real_scores_too() -> None:
     half = find_cautious(weights)
     values = np.full((40, 50), 0.5, np.float32)
     scores = [UnitScores("set", "mean", "query", values)]
-    found = Search(weights, scores, choose(weights, scores, 1, half))
+    found = Search(weights, scores, choose_weighting(weights, scores, 1, half))
     picked = pick_merges(found)
     assert picked[:2] == [EQUAL_CANDIDATE, half]
     merged = [UnitScores("set", "mean", "query", values[picked])]

@@ -14,13 +14,13 @@ from emberge_weights.candidates import (
     ChosenWeighting,
     HeldOut,
     Search,
-    choose,
-    compare,
+    choose_weighting,
+    compare_pair,
     draw_candidates,
-    from_equal,
     list_fixed_candidates,
+    measure_distance_from_equal,
     measure_held_out,
-    search,
+    search_weights,
 )
 from emberge_weights.judged_sets import JudgedSet
 from emberge_weights.members import SideVectors
@@ -31,7 +31,7 @@ from emberge_weights.set_scores import (
     score_set,
     yield_products,
 )
-from emberge_weights.unit_scores import UnitScores, compute_standard_error, mean_score
+from emberge_weights.unit_scores import UnitScores, compute_mean_score, compute_standard_error
 from numpy.typing import NDArray
 
 Floats = NDArray[np.float32]
@@ -138,7 +138,7 @@ def test_equal_values_correlate_with_nothing() -> None:
 
 def test_the_error_of_a_mean_over_sets_is_that_of_their_units() -> None:
     first, second = np.array([[1.0, 2, 3, 6]]), np.array([[0.0, 1]])
-    assert mean_score([first, second]).tolist() == [(3 + 0.5) / 2]
+    assert compute_mean_score([first, second]).tolist() == [(3 + 0.5) / 2]
     expected = np.sqrt(3.5 / 3 + 0.25 / 1) / 2
     assert compute_standard_error([first, second]) == pytest.approx([expected])
     assert compute_standard_error([np.ones((1, 1))]).tolist() == [0]
@@ -165,8 +165,8 @@ def test_a_rule_is_judged_on_units_that_it_has_not_seen() -> None:
     assert spread.difference == pytest.approx(1.5)
     assert CHOSEN_ERROR == 4 / 3
     assert spread.error == pytest.approx(4 / 3 * 1.5 / 5**0.5 / 2**0.5)
-    assert compare([one], [0, 2]).difference == 1.5
-    assert compare([one], [0, 2]).error == pytest.approx(1.5 / 5**0.5)
+    assert compare_pair([one], [0, 2]).difference == 1.5
+    assert compare_pair([one], [0, 2]).error == pytest.approx(1.5 / 5**0.5)
 
 
 # ── candidates and merges ───────────────────────────────────────────────────────────────────────
@@ -206,7 +206,7 @@ def test_random_candidates_leave_a_member_out_or_have_a_share_of_the_base_in_tur
     assert shares.max() <= 0.9
     assert shares.mean() == pytest.approx(0.5, abs=0.05)
     np.testing.assert_allclose(random.sum(1), 1)
-    assert from_equal(np.array([[0.5, 0.5], [0.75, 0.25]])).tolist() == [0, 0.25]
+    assert measure_distance_from_equal(np.array([[0.5, 0.5], [0.75, 0.25]])).tolist() == [0, 0.25]
 
 
 def test_merges_are_equal_weights_the_choice_and_the_best_apart_from_these(
@@ -227,11 +227,11 @@ def test_merges_are_equal_weights_the_choice_and_the_best_apart_from_these(
 def test_a_search_scores_all_candidates_on_the_sets() -> None:
     sets = [ranked([{n: 1}, {2 * n: 1}], 12) for n in (1, 2)]
     given = [[members(2, 12)[n]] * 2 for n in range(3)]
-    found = search(sets, given, base=True, candidates=20, seed=4)
+    found = search_weights(sets, given, base=True, candidates=20, seed=4)
     assert found.weights.shape == (20, 3)
     np.testing.assert_allclose(found.weights[0], [0.5, 0.5, 0])
     for one, scores in zip(sets, found.scores, strict=True):
         expected = score_set(one, [each[0] for each in given], found.weights, found.weights[:4])
         np.testing.assert_array_equal(scores.values, expected.values)
-    assert found.choice == choose(found.weights, found.scores, 4)
-    assert len(search(sets[:1], given, base=False, candidates=1, seed=4).weights) == 7
+    assert found.choice == choose_weighting(found.weights, found.scores, 4)
+    assert len(search_weights(sets[:1], given, base=False, candidates=1, seed=4).weights) == 7

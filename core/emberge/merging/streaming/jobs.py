@@ -480,7 +480,7 @@ class CopyJob(TensorJob):
         return piece
 
 
-def announce(jobs: Sequence[TensorJob]) -> Callable[[], None]:
+def announce_reads(jobs: Sequence[TensorJob]) -> Callable[[], None]:
     """Announce to the fetcher which tensors on servers the jobs will read, in the jobs' order.
 
     Returns a function that ends all requests, for use when the work fails.
@@ -540,7 +540,7 @@ def convert_piece(piece: Tensor | np.ndarray, spec: TensorSpec) -> Tensor:
 
 
 def is_usable(tensor: Tensor, *, kernels: KernelLibrary | None = None) -> bool:
-    """Return whether a tensor has neither NaN nor values above MAGNITUDE_LIMIT, which overflow in a layer."""
+    """Return whether a tensor has neither NaN nor values from MAGNITUDE_LIMIT on, which overflow."""
     import torch
 
     dtype = str(tensor.dtype).removeprefix("torch.")

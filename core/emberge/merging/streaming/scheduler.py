@@ -246,17 +246,17 @@ class _TensorScheduler:
         index: int,
         job_measures: Sequence[Measures],
         reducer: _OrderedReducer,
-        place: int,
+        position: int,
     ) -> None:
-        # Measures ahead of a slow thread's would pile up in memory. The next place of a reducer was begun
+        # Measures ahead of a slow thread's would pile up in memory. The next position of a reducer was begun
         # before all that wait for it, so some thread always continues.
-        self._wait_while(lambda: place > reducer.next + 4 * self._limits.workers)
+        self._wait_while(lambda: position > reducer.next + 4 * self._limits.workers)
         with self._streams.using_device() as device:
             measures = job.measure(rows, index, job_measures, device)
             if device != "cpu":
                 measures = _move_to_cpu(measures)
         with self._changed:
-            reducer.add(place, measures)
+            reducer.add(position, measures)
             self._changed.notify_all()
         reducer.join_some()
 
@@ -427,10 +427,9 @@ def _require_memory(jobs: Sequence[TensorJob], limits: SchedulerLimits) -> None:
 
 
 class DeviceStreams:
-    """The devices of all threads; each thread has a separate stream on its GPU.
+    """The devices of all threads; each thread has its own pinned buffers and stream on its GPU.
 
-    Each thread has its own pinned buffers and stream: while one thread waits for a copy or a result, the
-    kernels of another thread run.
+    While one thread waits for a copy or a result, the kernels of another thread run.
     """
 
     def __init__(self, devices: Sequence[str]) -> None:

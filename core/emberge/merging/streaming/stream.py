@@ -2,20 +2,15 @@
 
 Tensors are measured in granules, which only the tensor's shape decides, and measures are summed in the
 granules' order, each on one thread. The number of workers and the size of memory therefore cannot change the
-bytes. A journal of finished tensors lets a killed run continue.
+bytes. A killed run continues by its journal.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
-import os
-import shutil
-import threading
-import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import suppress
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -24,9 +19,7 @@ from emberge.contracts import Machine, Workspace
 from emberge.errors import CheckpointError
 from emberge.files import (
     find_disk_space_problems,
-    make_folder,
     publish,
-    sync,
     sync_tree,
     working_in,
     write_json,
@@ -34,7 +27,8 @@ from emberge.files import (
     writing,
 )
 from emberge.hashes import hash_value
-from emberge.merging.streaming.jobs import CopyJob, TensorJob, announce
+from emberge.merging.streaming.jobs import CopyJob, TensorJob, announce_reads
+from emberge.merging.streaming.journal import Journal
 from emberge.merging.streaming.scheduler import (
     Progress,
     SchedulerLimits,
@@ -54,14 +48,11 @@ from emberge.tensor_files import (
 )
 from emberge.wording import parse_size
 
-_NAME = "journal.jsonl"
-INTERVAL = 2.0  # seconds of finished work that a kill may cost
-_WEIGHTS = ".safetensors"
 Content = Mapping[str, Any] | list[Any] | str
 """New content of a file: an object or a list, which is written as JSON, or the text itself."""
 
 
-def stream(
+def write_tensors(
     jobs: Sequence[TensorJob],
     path: Path,
     *,
@@ -83,7 +74,7 @@ def stream(
     """
     specs = [job.spec for job in jobs]
     plan = [(s.name, list(s.shape), s.dtype) for s in specs]
-    # Another release of torch may round otherwise: what one began the other does not go on with.
+    # Another release of torch may round otherwise, so it does not continue the work of this one.
     work = json.dumps([key, plan, version("torch")])
     journal = Journal(path, hashlib.sha256(work.encode()).hexdigest())
     files = writer(path) if writer else TensorWriter(path, specs, {})
@@ -96,7 +87,7 @@ def stream(
         job.remarks.update(journal.remarks.get(job.spec.name, {}))
     units = {job.unit for job in left}
     to_read = {unit: members for unit, members in group_by_unit(jobs).items() if unit in units}
-    end_reading = announce([job for members in to_read.values() for job in members])
+    end_reading = announce_reads([job for members in to_read.values() for job in members])
     try:
         run_jobs(
             left,
@@ -118,117 +109,6 @@ def stream(
         sync_tree(path)
         journal.remove()
     return path
-
-
-class Journal:
-    """A journal of finished tensors in the side folder, from which a killed merge resumes.
-
-    It begins with `key`, which identifies the work: a folder that was begun for other work is emptied, and in
-    a folder that is continued, all files but weights are removed. A tensor's name is written, with the
-    `remarks` of its work, only after `sync` has put its bytes on the disk, in batches as syncing is slow.
-    """
-
-    def __init__(self, folder: Path, key: str) -> None:
-        self.path = folder / _NAME
-        self.done: set[str] = set()
-        self.remarks: dict[str, Mapping[str, Any]] = {}
-        self._waiting: list[bytes] = []
-        self._lock = threading.Lock()
-        self._last = time.monotonic()
-        with writing(folder, "the work"):
-            make_folder(folder)
-            if self._read_earlier(key):
-                _keep_weights(folder)
-            else:
-                _clear_folder(folder)
-                self._append_lines([_encode_entry(key=key)])
-                sync(folder)
-
-    def forget(self) -> None:
-        """Begin an empty journal, for use if the finished tensors' files are missing."""
-        self.done.clear()
-        self.remarks.clear()
-        with writing(self.path.parent, _NAME), self.path.open("rb+") as file:
-            file.readline()
-            file.truncate()
-            os.fsync(file.fileno())
-
-    def mark(
-        self, name: str, sync: Callable[[], None], remarks: Mapping[str, Any] | None = None
-    ) -> None:
-        """Record a tensor as finished; sync and write the new names every few seconds."""
-        with self._lock:
-            self._waiting.append(
-                _encode_entry(done=name, **({"remarks": remarks} if remarks else {}))
-            )
-            if time.monotonic() - self._last < INTERVAL:
-                return
-            batch, self._waiting = self._waiting, []
-            self._last = time.monotonic()
-        sync()
-        with self._lock, writing(self.path.parent, _NAME):
-            self._append_lines(batch)
-
-    def remove(self) -> None:
-        """Remove the journal after all work is done."""
-        self.path.unlink()
-
-    def _read_earlier(self, key: str) -> bool:
-        if not self.path.is_file():
-            return False
-        begun, *lines = self.path.read_bytes().splitlines(keepends=True) or [b""]
-        if begun != _encode_entry(key=key):
-            return False
-        length = len(begun)
-        for line in lines:
-            entry = _decode_entry(line)
-            if entry is None:
-                # A kill cut the line short, or a power cut left zeros: the rest counts for nothing.
-                os.truncate(self.path, length)
-                sync(self.path)  # or the old lines could come back between new ones
-                break
-            self.done.add(entry["done"])
-            self.remarks[entry["done"]] = entry.get("remarks", {})
-            length += len(line)
-        return True
-
-    def _append_lines(self, lines: list[bytes]) -> None:
-        with self.path.open("ab") as file:
-            file.writelines(lines)
-            file.flush()
-            os.fsync(file.fileno())
-
-
-def _encode_entry(**entry: Any) -> bytes:
-    return json.dumps(entry).encode() + b"\n"
-
-
-def _decode_entry(line: bytes) -> dict[str, Any] | None:
-    """Return the entry of a finished tensor; None if `_encode_entry` did not write this line."""
-    try:
-        entry: dict[str, Any] = json.loads(line)
-        return entry if isinstance(entry["done"], str) and _encode_entry(**entry) == line else None
-    except (ValueError, TypeError, KeyError):
-        return None
-
-
-def _clear_folder(folder: Path) -> None:
-    (folder / _NAME).unlink(missing_ok=True)  # first: without it the rest counts for nothing
-    for path in folder.iterdir():
-        if path.is_dir() and not path.is_symlink():
-            shutil.rmtree(path)
-        else:
-            path.unlink()
-
-
-def _keep_weights(folder: Path) -> None:
-    """Remove all files but weights, as the killed run may have added other configs."""
-    for directory, _, files in os.walk(folder, topdown=False):
-        for name in files:
-            if not name.endswith(_WEIGHTS) and Path(directory, name) != folder / _NAME:
-                Path(directory, name).unlink()
-        with suppress(OSError):  # there are weights in it
-            os.rmdir(directory)
 
 
 def build_checkpoint(
@@ -292,7 +172,7 @@ def build_checkpoint(
             complete(folder)
 
     with working_in(side):
-        stream(
+        write_tensors(
             jobs,
             side,
             key=key,

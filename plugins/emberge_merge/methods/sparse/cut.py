@@ -12,18 +12,16 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from emberge.numerics import make_array
+from emberge.numerics import RUN_LENGTH, map_array
 
 from emberge_merge.methods.sparse.limits import Limit
 from emberge_merge.methods.sparse.near_limits import Bracket, BracketCount
 
 # Collected values that are kept; of more the blocks are read again and counted in bins.
 _HELD = 1 << 23
-# Bytes from which runs are no longer put together: copies of all that was counted would double the memory.
-_LARGE_RUN_BYTES = 1 << 20
+# Bytes from which pieces are no longer put together: copies of all that was counted would double the memory.
+_LARGE_PIECE_BYTES = 1 << 20
 
-# Neighbouring values that are sampled together (`Block.take_runs`).
-_RUN_LENGTH = 512
 _BINS = 1 << 16
 # Standard deviations of a sampled rank within which the limit is first looked for.
 _SLACK = 4.5
@@ -71,11 +69,11 @@ class Cut:
         rank, ordered = keep * size // total, np.sort(values)
         # A limit outside costs passes, never exactness.
         slack = int(_SLACK * (_rank_deviation(values, rank, ordered[-1 - rank]) + 1))
-        first, last_index = max(0, size - 1 - rank - slack), min(size, size - rank + slack)
-        candidates, occurrences = np.unique(ordered[first:last_index], return_counts=True)
+        first, end = max(0, size - 1 - rank - slack), min(size, size - rank + slack)
+        candidates, occurrences = np.unique(ordered[first:end], return_counts=True)
         least = 0 if is_exact else 1
         low = int(candidates[0]) if first else 0
-        high = int(candidates[-1]) if last_index < size else int(np.iinfo(values.dtype).max)
+        high = int(candidates[-1]) if end < size else int(np.iinfo(values.dtype).max)
         frequent_values = candidates[np.argsort(-occurrences)][
             : int(np.count_nonzero(occurrences >= _OFTEN))
         ].tolist()
@@ -111,11 +109,11 @@ class Cut:
     def tally(self, bracket_count: BracketCount, start: int, size: int, width: int) -> Tally:
         """Return the tally of a block of `size` values in rows of `width`, from flat index `start` on."""
         rows = np.arange(start, start + size, width)
-        ties = bracket_count.ties.astype(Run.choose_count_dtype(width))
+        ties = bracket_count.ties.astype(CollectedValues.choose_count_dtype(width))
         # Zeros are among what stays unless their number decides how much that is.
         nonzero = size if self.is_exact else bracket_count.nonzero
-        run = Run(bracket_count.values, bracket_count.rows, ties, rows)
-        return Tally(bracket_count.above, bracket_count.inside, nonzero, [run])
+        piece = CollectedValues(bracket_count.values, bracket_count.rows, ties, rows)
+        return Tally(bracket_count.above, bracket_count.inside, nonzero, [piece])
 
     def count_in_bins(self, patterns: np.ndarray) -> Tally:
         """Count a block's bit patterns by ranges of values, if the bracket has too many to collect."""
@@ -138,17 +136,19 @@ class Cut:
             return self._set_range(0, self.low - 1)
         if tally.bins is not None:
             return self._enter_bin(tally.above, tally.bins)
-        if tally.runs is None:
+        if tally.pieces is None:
             return self._set_range(self.low, self.high)
-        limit, quota = self._find_limit(tally.runs, self.keep_count - tally.above)
-        by_row = np.concatenate([run.count_by_row(limit, self.frequent) for run in tally.runs])
+        limit, quota = self._find_limit(tally.pieces, self.keep_count - tally.above)
+        by_row = np.concatenate(
+            [piece.count_by_row(limit, self.frequent) for piece in tally.pieces]
+        )
         cumulative_ties = by_row.cumsum()
         at = int(np.searchsorted(cumulative_ties, quota))
         narrowed = dataclasses.replace(self, low=limit, high=limit)
         if quota == cumulative_ties[-1]:
             return dataclasses.replace(narrowed, row=math.inf)
         quota -= int(cumulative_ties[at] - by_row[at])
-        begins = np.concatenate([run.rows for run in tally.runs])
+        begins = np.concatenate([piece.rows for piece in tally.pieces])
         return dataclasses.replace(narrowed, row=int(begins[at]), quota=quota)
 
     def _set_range(self, low: int, high: int) -> Cut:
@@ -166,10 +166,10 @@ class Cut:
             self, low=low, high=high, collect=bool(bins[bin_index] <= _SAMPLED_VALUES)
         )
 
-    def _find_limit(self, runs: Sequence[Run], keep: int) -> tuple[int, int]:
+    def _find_limit(self, pieces: Sequence[CollectedValues], keep: int) -> tuple[int, int]:
         """Return the limit and the number of ties kept at it, if `keep` of the values inside are kept."""
-        infrequent_values = np.concatenate([run.values for run in runs])
-        counts = np.sum([run.ties.sum(1) for run in runs], axis=0).tolist()
+        infrequent_values = np.concatenate([piece.values for piece in pieces])
+        counts = np.sum([piece.ties.sum(1) for piece in pieces], axis=0).tolist()
         for pattern, count in sorted(zip(self.frequent, counts, strict=True), reverse=True):
             larger_count = int(np.count_nonzero(infrequent_values > pattern))
             if larger_count >= keep:
@@ -197,12 +197,12 @@ class Cut:
 
 
 @dataclass(frozen=True, slots=True)
-class Run:
+class CollectedValues:
     """Values of consecutive blocks inside a bracket: the infrequent ones listed, the frequent ones counted.
 
-    `values` are the infrequent values, and `homes` the row of each, counted from the run's first row. `ties`
-    [frequent, rows] counts each frequent value in each row. `rows` has the flat index at which each row
-    begins.
+    `values` are the infrequent values, and `homes` the row of each, counted from the first of these rows.
+    `ties` [frequent, rows] counts each frequent value in each row. `rows` has the flat index at which each
+    row begins.
     """
 
     values: np.ndarray
@@ -232,28 +232,30 @@ class Run:
 class Tally:
     """Counts of blocks for one ranking: the values `above` the bracket, and those `inside` it.
 
-    `runs` have the collected values. They are None if there are too many, or if `bins` count the values
+    `pieces` have the collected values. They are None if there are too many, or if `bins` count the values
     inside instead. `nonzero` is the number of values that are not zero.
     """
 
     above: int
     inside: int
     nonzero: int
-    runs: Sequence[Run] | None = None
+    pieces: Sequence[CollectedValues] | None = None
     bins: np.ndarray | None = None
 
     @classmethod
     def union(cls, parts: Sequence[Tally]) -> Tally:
         """Return the joint counts of several consecutive blocks."""
         bins = [part.bins for part in parts if part.bins is not None]
-        run_lists = [part.runs for part in parts if part.runs is not None]
-        runs = [run for block_runs in run_lists for run in block_runs]
-        fits_memory = len(run_lists) == len(parts) and sum(len(run.values) for run in runs) <= _HELD
+        piece_lists = [part.pieces for part in parts if part.pieces is not None]
+        pieces = [piece for block_pieces in piece_lists for piece in block_pieces]
+        fits_memory = (
+            len(piece_lists) == len(parts) and sum(len(piece.values) for piece in pieces) <= _HELD
+        )
         return cls(
             sum(part.above for part in parts),
             sum(part.inside for part in parts),
             sum(part.nonzero for part in parts),
-            list(_join_small_runs(runs)) if fits_memory else None,
+            list(_join_small_pieces(pieces)) if fits_memory else None,
             np.sum(bins, axis=0) if bins else None,
         )
 
@@ -265,8 +267,8 @@ def _rank_deviation(values: np.ndarray, rank: int, pattern: int) -> float:
     """
     size = len(values)
     variance = rank * (size - rank) / size
-    if size >= 2 * _RUN_LENGTH:
-        above = (values[: size // _RUN_LENGTH * _RUN_LENGTH] > pattern).reshape(-1, _RUN_LENGTH)
+    if size >= 2 * RUN_LENGTH:
+        above = (values[: size // RUN_LENGTH * RUN_LENGTH] > pattern).reshape(-1, RUN_LENGTH)
         counts = np.count_nonzero(above, axis=1)
         variance = max(variance, len(counts) * float(counts.var()))
     return math.sqrt(variance)
@@ -274,33 +276,33 @@ def _rank_deviation(values: np.ndarray, rank: int, pattern: int) -> float:
 
 def copy_off_heap(values: np.ndarray) -> np.ndarray:
     """Return a copy of the array in memory outside the heap."""
-    copy = make_array(values.shape, values.dtype)
+    copy = map_array(values.shape, values.dtype)
     copy[...] = values
     return copy
 
 
-def _join_small_runs(runs: Iterable[Run]) -> Iterator[Run]:
-    """Yield the runs, with small neighbours joined."""
-    small_runs: list[Run] = []
-    for run in runs:
-        if run.nbytes >= _LARGE_RUN_BYTES:
-            yield from _join_runs(small_runs)
-            small_runs = []
-            yield run
+def _join_small_pieces(pieces: Iterable[CollectedValues]) -> Iterator[CollectedValues]:
+    """Yield the pieces, with small neighbours joined."""
+    small_pieces: list[CollectedValues] = []
+    for piece in pieces:
+        if piece.nbytes >= _LARGE_PIECE_BYTES:
+            yield from _join_pieces(small_pieces)
+            small_pieces = []
+            yield piece
         else:
-            small_runs.append(run)
-    yield from _join_runs(small_runs)
+            small_pieces.append(piece)
+    yield from _join_pieces(small_pieces)
 
 
-def _join_runs(runs: Sequence[Run]) -> Iterator[Run]:
-    if len(runs) < 2:
-        yield from runs
+def _join_pieces(pieces: Sequence[CollectedValues]) -> Iterator[CollectedValues]:
+    if len(pieces) < 2:
+        yield from pieces
         return
-    row_starts = np.cumsum([0, *(len(run.rows) for run in runs)]).astype(np.int32)
-    homes = [run.homes + shift for run, shift in zip(runs, row_starts, strict=False)]
-    yield Run(
-        copy_off_heap(np.concatenate([run.values for run in runs])),
+    row_starts = np.cumsum([0, *(len(piece.rows) for piece in pieces)]).astype(np.int32)
+    homes = [piece.homes + shift for piece, shift in zip(pieces, row_starts, strict=False)]
+    yield CollectedValues(
+        copy_off_heap(np.concatenate([piece.values for piece in pieces])),
         copy_off_heap(np.concatenate(homes)),
-        copy_off_heap(np.concatenate([run.ties for run in runs], axis=1)),
-        copy_off_heap(np.concatenate([run.rows for run in runs])),
+        copy_off_heap(np.concatenate([piece.ties for piece in pieces], axis=1)),
+        copy_off_heap(np.concatenate([piece.rows for piece in pieces])),
     )

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from emberge.numerics import DeltaProgram, KernelRows
     from torch import Tensor
 
-_RUN_LENGTH = 1 << 16
+_SUMMED_LENGTH = 1 << 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,8 +68,8 @@ def _sum_in_lanes(delta: Tensor, squares: bool) -> float:
     if magnitudes.device.type != "cpu":
         return float(magnitudes.sum(dtype=torch.float64))
     values: np.ndarray = magnitudes.numpy()
-    whole = len(values) // _RUN_LENGTH * _RUN_LENGTH
-    runs = values[:whole].reshape(-1, _RUN_LENGTH // LANES, LANES)
+    whole = len(values) // _SUMMED_LENGTH * _SUMMED_LENGTH
+    runs = values[:whole].reshape(-1, _SUMMED_LENGTH // LANES, LANES)
     # Not one call for each run: a call costs as much as a thousand additions.
     lanes = np.add.reduce(np.add.reduce(runs, axis=1), axis=0, dtype=np.float64)
     padded = np.pad(values[whole:], (0, -len(values) % LANES)).reshape(-1, LANES)

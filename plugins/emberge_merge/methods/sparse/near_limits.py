@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
-from emberge.numerics import DeltaProgram, KernelRows, take_array
+from emberge.numerics import DeltaProgram, KernelRows, take_pooled_array
 
 from emberge_merge.methods.sparse.limits import view_bit_patterns
 
@@ -70,7 +70,7 @@ class CountNearLimits:
             listed[: len(bracket.frequent)] = bracket.frequent
         models, lows, highs = np.array([one[:3] for one in self.brackets], np.int64).T.copy()
         counts = np.zeros((limits, 4), np.int64)
-        values, value_rows = (take_array((limits, rows.size), np.int32) for _ in range(2))
+        values, value_rows = (take_pooled_array((limits, rows.size), np.int32) for _ in range(2))
         ties = np.zeros((limits, most_frequent, row_count), np.int32)
         sizes = self.width, limits, most_frequent, row_count
         arrays = models, lows, highs, frequent, counts, values, value_rows, ties

@@ -33,7 +33,7 @@ class Trim(Ranking):
     needs_torch = False
 
     def count_kept(self, block: Block, total: int, nonzero: Sequence[int]) -> Sequence[int]:
-        return [keep_count(share, total) for share in block.options.density.tolist()]
+        return [count_share(share, total) for share in block.options.density.tolist()]
 
     def apply(self, block: Block, stats: Stats) -> Block:
         from emberge_merge.methods.sparse.limits import KeepLargest
@@ -41,8 +41,8 @@ class Trim(Ranking):
         return block.record(KeepLargest([cut.limit for cut in stats[-1]["cuts"]]))
 
 
-def keep_count(share: float, total: int) -> int:
-    """Return the number of `total` values that a density keeps: at least one unless the density is zero."""
+def count_share(share: float, total: int) -> int:
+    """Return the number of values in a share of `total`: at least one, unless the share is zero."""
     return max(1, int(share * total)) if share > 0 else 0
 
 
@@ -88,6 +88,6 @@ def compute_bounds(density: float, gamma: float, total: int) -> tuple[int, int]:
     """Return (number of largest changes to rank, number of these to undo as outliers)."""
     if density >= 1:
         return total, 0
-    target = max(1, int(density * total)) if density > 0 else 0
+    target = count_share(density, total)
     upper = total - max(0, total - target - int(gamma * total))
     return upper, upper - target

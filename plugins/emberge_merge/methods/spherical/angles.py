@@ -132,7 +132,7 @@ def _compute_circle_factors(
     return factors, _CANCELLED_WARNING if opposite.any() else ""
 
 
-def mean_direction(
+def compute_mean_direction(
     span: Span, weights: np.ndarray, *, steps: int, tolerance: float = 0.0
 ) -> tuple[np.ndarray, str]:
     """Return coefficients [..., n] of the mean direction at the mean length, and a warning or "".
@@ -150,7 +150,7 @@ def mean_direction(
     directed_weights = directed_weights / np.where(has_no_direction, 1.0, total)
     mean, length = span.normalise((directed_weights[..., None] * units).sum(-2))
     cancelled = ~has_no_direction & (length <= ANTIPODAL_LENGTH)
-    mean = _iterate_mean(span, mean, units, directed_weights, (steps, tolerance))
+    mean = _iterate_mean(span, mean, units, directed_weights, steps, tolerance)
     factors = np.where(
         has_no_direction | cancelled, shares, (span.norms @ shares)[..., None] * mean
     )
@@ -162,10 +162,10 @@ def _iterate_mean(
     mean: np.ndarray,
     units: np.ndarray,
     directed_weights: np.ndarray,
-    until: tuple[int, float],
+    steps: int,
+    tolerance: float,
 ) -> np.ndarray:
     """Return the mean after steps of the Karcher iteration; each vector of a batch stops independently."""
-    steps, tolerance = until
     for _ in range(steps):
         step = (
             directed_weights[..., None] * _map_to_tangents(span, mean[..., None, :], units)

@@ -90,9 +90,9 @@ class MultiSlerp(GramStrategy):
         return self.space == "deltas"
 
     def compute_coefficients(self, span: Span, block: Block) -> tuple[np.ndarray, str]:
-        from emberge_merge.methods.spherical.angles import mean_direction
+        from emberge_merge.methods.spherical.angles import compute_mean_direction
 
-        return mean_direction(span, block.weights, steps=_STEPS[self.mode], tolerance=1e-10)
+        return compute_mean_direction(span, block.weights, steps=_STEPS[self.mode], tolerance=1e-10)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -118,6 +118,6 @@ class Karcher(GramStrategy):
     base_policy = "forbidden"
 
     def compute_coefficients(self, span: Span, block: Block) -> tuple[np.ndarray, str]:
-        from emberge_merge.methods.spherical.angles import mean_direction
+        from emberge_merge.methods.spherical.angles import compute_mean_direction
 
-        return mean_direction(span, block.weights, steps=self.max_iter, tolerance=self.tol)
+        return compute_mean_direction(span, block.weights, steps=self.max_iter, tolerance=self.tol)

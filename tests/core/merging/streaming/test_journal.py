@@ -10,16 +10,16 @@ from typing import Any
 
 import pytest
 from emberge.errors import UnwrittenError
-from emberge.merging.streaming import stream
-from emberge.merging.streaming.stream import Journal
+from emberge.merging.streaming import journal
+from emberge.merging.streaming.journal import Journal
 
-INTERVAL = stream.INTERVAL
+SYNC_INTERVAL = journal.SYNC_INTERVAL
 
 
 @pytest.fixture(autouse=True)
 def _at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """Have every name written as soon as it is marked."""
-    monkeypatch.setattr(stream, "INTERVAL", 0.0)
+    monkeypatch.setattr(journal, "SYNC_INTERVAL", 0.0)
 
 
 @pytest.fixture
@@ -103,14 +103,14 @@ def test_the_key_is_on_the_disk_before_any_work(
 
 def test_names_are_written_in_batches(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Within the interval names wait, and the disk is left alone; the next one after it brings them along."""
-    monkeypatch.setattr(stream, "INTERVAL", 3600.0)
+    monkeypatch.setattr(journal, "SYNC_INTERVAL", 3600.0)
     synced: list[str] = []
     opened = Journal(tmp_path, "work")
     for name in ("a", "b"):
         opened.mark(name, lambda: synced.append("weights"))
     assert synced == []
     assert Journal(tmp_path, "work").done == set()
-    monkeypatch.setattr(stream, "INTERVAL", 0.0)
+    monkeypatch.setattr(journal, "SYNC_INTERVAL", 0.0)
     opened.mark("c", lambda: synced.append("weights"))
     assert synced == ["weights"]
     assert Journal(tmp_path, "work").done == {"a", "b", "c"}

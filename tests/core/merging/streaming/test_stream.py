@@ -23,7 +23,7 @@ from emberge import (
 from emberge.contracts import Scope
 from emberge.merging import CopyJob, TensorJob
 from emberge.merging.streaming.scheduler import SchedulerLimits
-from emberge.merging.streaming.stream import stream
+from emberge.merging.streaming.stream import write_tensors
 from emberge.model_folder import Checkpoint
 from emberge.tensor_files import FileSource, TensorReader, TensorSpec
 from hypothesis import given, settings
@@ -232,7 +232,7 @@ class Rows(TensorJob):
 
 def test_a_job_needs_a_spec_and_produce_alone(tmp_path: Path) -> None:
     jobs = [Rows(TensorSpec(f"w{i}", (40, 3), "float32")) for i in range(3)]
-    stream(jobs, tmp_path / "out", limits=SchedulerLimits(workers=3, block=6))
+    write_tensors(jobs, tmp_path / "out", limits=SchedulerLimits(workers=3, block=6))
     found = load_file(tmp_path / "out" / "model.safetensors")
     assert all(found[f"w{i}"][:, 1].tolist() == list(range(40)) for i in range(3))
     assert {length for job in jobs for length in job.lengths} == {2}
@@ -257,7 +257,7 @@ def test_a_copy_moves_bytes_as_they_are(tmp_path: Path) -> None:
     specs = Checkpoint(tmp_path / "in").specs
     with TensorReader() as reader:
         jobs = [CopyJob(s, FileSource("m", s, reader)) for s in specs.values()]
-        stream(jobs, tmp_path / "out", limits=SchedulerLimits(block=5))
+        write_tensors(jobs, tmp_path / "out", limits=SchedulerLimits(block=5))
     found = load_file(tmp_path / "out" / "model.safetensors")
     assert all(
         torch.equal(found[n].view(-1).view(torch.uint8), t.view(-1).view(torch.uint8))
@@ -292,16 +292,16 @@ STOPS: dict[str, tuple[Callable[[Path], None], list[bool]]] = {
 def test_finished_tensors_are_not_produced_again(
     case: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("emberge.merging.streaming.stream.INTERVAL", 0.0)
+    monkeypatch.setattr("emberge.merging.streaming.journal.SYNC_INTERVAL", 0.0)
     happens, done_again = STOPS[case]
     v, w, x = (TensorSpec(name, (8, 3), "float32") for name in "vwx")
     out = tmp_path / "out"
     with pytest.raises(CheckpointError, match="x: no"):
-        stream([Rows(v), Rows(w), Failing(x, at=4)], out)
+        write_tensors([Rows(v), Rows(w), Failing(x, at=4)], out)
     assert out.is_dir()
     happens(out)
     again = [Rows(v), Rows(w), Rows(x)]
-    stream(again, out)
+    write_tensors(again, out)
     assert [bool(job.lengths) for job in again] == done_again
     found = load_file(out / "model.safetensors")
     assert all(tensor[:, 0].tolist() == list(range(8)) for tensor in found.values())

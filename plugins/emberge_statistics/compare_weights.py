@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
@@ -10,12 +9,10 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 
 import torch
-from emberge import CheckpointError, Machine, Model, ModelRef, Plugins
+from emberge import CheckpointError, Machine, Model
 from emberge.contracts import as_row_shape
-from emberge.devices import find_machine
 from emberge.merging import Tokenizer, open_model
 from emberge.model_folder import Checkpoint, ModelPair
-from emberge.recipes import complete_reference, locate_model
 from emberge.tensor_files import TensorReader, TensorSpec
 from emberge.tensor_names import EMBEDDING_LAYER, LAYER, find_layer, is_buffer, is_vocabulary
 from emberge.wording import count_noun, format_counts_by_first_word, join_some
@@ -133,8 +130,8 @@ def _match_tensors(models: Sequence[Model]) -> _MatchedPairs:
     checkpoints = [open_model(model.folder, model.adapter) for model in models]
     names = [checkpoint.tensor_names for checkpoint in checkpoints]
     matched = _MatchedPairs([model.name for model in models])
-    names_by_side: dict[int, list[str]] = {0: [], 1: [], 2: []}
-    unmatched_names: list[str] = []
+    unmatched: dict[str, list[str]] = {"first": [], "second": [], "base": []}
+    other_shapes: list[str] = []
     for name in dict.fromkeys(name for own in names[:2] for name in own.specs):
         specs = [own.specs.get(name) for own in names]
         if is_buffer(name) or not all(spec.mergeable for spec in specs if spec is not None):
@@ -143,21 +140,21 @@ def _match_tensors(models: Sequence[Model]) -> _MatchedPairs:
         if a is None or b is None:
             lacking = names[0 if a is None else 1]
             if not lacking.is_tied_copy(name):
-                names_by_side[1 if a is None else 0].append(name)
+                unmatched["second" if a is None else "first"].append(name)
         elif not _have_same_shape(name, a, b):
-            unmatched_names.append(f"{name} {list(a.shape)} and {list(b.shape)}")
+            other_shapes.append(f"{name} {list(a.shape)} and {list(b.shape)}")
             matched.left_out.append(name)
         elif base and (base[0] is None or not _have_same_shape(name, a, base[0])):
-            names_by_side[2].append(name)
+            unmatched["base"].append(name)
             matched.pairs[name] = (a, b)
         else:
             matched.pairs[name] = (a, b, *(spec for spec in base if spec is not None))
-    matched.left_out += [*names_by_side[0], *names_by_side[1]]
-    matched.notes += _describe_lacking(matched.models, names_by_side)
-    if unmatched_names:
-        have = "has" if len(unmatched_names) == 1 else "have"
-        count = count_noun(len(unmatched_names), "tensor")
-        matched.notes.append(f"{count} {have} other shapes: {join_some(unmatched_names, 3)}")
+    matched.left_out += [*unmatched["first"], *unmatched["second"]]
+    matched.notes += _describe_unmatched(matched.models, unmatched)
+    if other_shapes:
+        have = "has" if len(other_shapes) == 1 else "have"
+        count = count_noun(len(other_shapes), "tensor")
+        matched.notes.append(f"{count} {have} other shapes: {join_some(other_shapes, 3)}")
     _match_rows(matched, checkpoints)
     return matched
 
@@ -168,12 +165,16 @@ def _have_same_shape(name: str, first: TensorSpec, second: TensorSpec) -> bool:
     return first.shape[rows:] == second.shape[rows:]
 
 
-def _describe_lacking(models: Sequence[str], only: Mapping[int, Sequence[str]]) -> Iterator[str]:
-    for index, names in only.items():
-        if names and index == 2:
-            yield f"the base lacks it, or has it in another shape: {format_counts_by_first_word(names)}"
-        elif names:
-            yield f"only in '{models[index]}': {format_counts_by_first_word(names)}"
+def _describe_unmatched(
+    models: Sequence[str], unmatched: Mapping[str, Sequence[str]]
+) -> Iterator[str]:
+    """Yield a note on the tensors that only the `first` or the `second` model has, or the `base` lacks."""
+    for model, key in zip(models, ("first", "second"), strict=False):
+        if unmatched[key]:
+            yield f"only in '{model}': {format_counts_by_first_word(unmatched[key])}"
+    if unmatched["base"]:
+        names = format_counts_by_first_word(unmatched["base"])
+        yield f"the base lacks it, or has it in another shape: {names}"
 
 
 def _match_rows(matched: _MatchedPairs, checkpoints: Sequence[Checkpoint]) -> None:
@@ -205,34 +206,6 @@ def _match_rows(matched: _MatchedPairs, checkpoints: Sequence[Checkpoint]) -> No
             f"{count_noun(different_count, 'row')} of {common_rows} of the vocabularies are for other tokens "
             "and are left out"
         )
-
-
-def run_diff(options: argparse.Namespace, plugins: Plugins) -> int:
-    """Print the comparison of the models that a command line names: the verb `diff`."""
-    references = [options.first, options.second, *([options.base] if options.base else [])]
-    models = _make_names_distinct([_find_model(text, plugins) for text in references])
-    machine = find_machine(options.devices, options.workers, options.memory)
-    comparison = compare_weights(*models, machine=machine)
-    notes = [f"note: {remark}" for remark in comparison.list_remarks()]
-    print("\n".join([comparison.title, *comparison.table(), *notes]))
-    return 0
-
-
-def _find_model(text: str, plugins: Plugins) -> Model:
-    """Find a model by its reference; a bare name that is a folder here means the folder."""
-    located = locate_model(ModelRef(complete_reference(text)), plugins)
-    return Model(located.name, located.folder, "", adapter=located.adapter)
-
-
-def _make_names_distinct(models: list[Model]) -> list[Model]:
-    """Return the models; if two names are equal, all models are named by their folders' paths."""
-    names = [model.name for model in models]
-    if len(set(names)) == len(names):
-        return models
-    return [
-        Model(str(m.adapter or m.folder), m.folder, m.fingerprint, adapter=m.adapter)
-        for m in models
-    ]
 
 
 def _find_layer_part(name: str, shape: Sequence[int]) -> LayerPart:

@@ -28,8 +28,8 @@ Write = Callable[[str, Mapping[str, Tensor]], Path]
 
 
 @dataclass(frozen=True)
-class Layer:
-    """Module whose inputs are summed; `shared` are all modules that receive the same tensors."""
+class SummedInput:
+    """A module's input, to be summed; `shared` are all modules that receive the same tensors."""
 
     module: str
     width: int
@@ -43,7 +43,7 @@ class Layer:
         return (self.width,) if self.tokens else (self.width, self.width)
 
     @property
-    def bytes(self) -> int:
+    def nbytes(self) -> int:
         """Size of the sum in float64."""
         return 8 * math.prod(self.shape)
 
@@ -114,7 +114,7 @@ def plan_passes(
     vocabulary: Collection[str],
     text: TokenisedText,
     memory: int | None,
-) -> list[list[Layer]]:
+) -> list[list[SummedInput]]:
     """Return the layers to sum in each pass over the data, so that the sums of a pass fit into memory.
 
     `tensor_names` maps each parameter to its canonical name; tensors in `vocabulary` have a row for each
@@ -124,14 +124,14 @@ def plan_passes(
     Raises:
         CheckpointError: if no layer is called in a forward pass.
     """
-    passes: list[list[Layer]] = []
+    passes: list[list[SummedInput]] = []
     free_bytes = 0
     for layer in _find_layers(encoder, tensor_names, vocabulary, text):
-        if not passes or layer.bytes > free_bytes:
+        if not passes or layer.nbytes > free_bytes:
             passes.append([])
             free_bytes = memory or DEFAULT_MEMORY_BYTES
         passes[-1].append(layer)
-        free_bytes -= layer.bytes
+        free_bytes -= layer.nbytes
     if not passes:
         raise CheckpointError(
             f"{type(encoder).__name__}: no linear layer of it is called, so there is nothing to measure"
@@ -144,7 +144,7 @@ def _find_layers(
     tensor_names: Mapping[str, str],
     vocabulary: Collection[str],
     text: TokenisedText,
-) -> list[Layer]:
+) -> list[SummedInput]:
     modules = dict(encoder.module.named_modules())
     inputs_by_module: dict[str, list[Tensor]] = {}
     hooks = []
@@ -174,17 +174,17 @@ def _find_layers(
     ]
 
 
-def _build_layer(module: nn.Module, names: tuple[str, ...]) -> Layer:
+def _build_layer(module: nn.Module, names: tuple[str, ...]) -> SummedInput:
     if isinstance(module, nn.Embedding):
-        return Layer(names[0], module.num_embeddings, names, tokens=True)
+        return SummedInput(names[0], module.num_embeddings, names, tokens=True)
     assert isinstance(module, nn.Linear)
-    return Layer(names[0], module.in_features, names)
+    return SummedInput(names[0], module.in_features, names)
 
 
 class GramCounter:
     """Context manager that adds up layers' Gram matrices in float64 during forward passes."""
 
-    def __init__(self, encoder: Encoder, layers: Sequence[Layer], token_budget: int) -> None:
+    def __init__(self, encoder: Encoder, layers: Sequence[SummedInput], token_budget: int) -> None:
         device = next(encoder.module.parameters()).device
         self._encoder, self._layers, self._budget = encoder, layers, token_budget
         self.sums = {
@@ -207,7 +207,7 @@ class GramCounter:
         for hook in self._hooks:
             hook.remove()
 
-    def _add_inputs(self, layer: Layer, inputs: Tensor) -> None:
+    def _add_inputs(self, layer: SummedInput, inputs: Tensor) -> None:
         total = self.sums[layer.module]
         if layer.tokens:
             total += torch.bincount(inputs.reshape(-1), minlength=layer.width)

@@ -1,0 +1,63 @@
+"""References and limits of numbers: what their texts mean, and what they say."""
+
+from __future__ import annotations
+
+import pytest
+from emberge import ModelRef
+from emberge.contracts import NumberRange
+
+
+@pytest.mark.parametrize(
+    ("text", "main", "adapter", "step", "part"),
+    [
+        ("./a+./b", "./a", "./b", None, None),
+        ("me/a+b@v2+me/lora", "me/a+b@v2", "me/lora", None, None),
+        ("$run.checkpoints", "$run.checkpoints", None, "run", "checkpoints"),
+        ("$members.ratio=0.2", "$members.ratio=0.2", None, "members.ratio=0.2", None),
+        ("./a.checkpoints", "./a.checkpoints", None, None, None),
+    ],
+)
+def test_a_reference_is_a_model_or_a_step_with_its_part_and_an_adapter(
+    text: str, main: str, adapter: str | None, step: str | None, part: str | None
+) -> None:
+    found = ModelRef(text)
+    assert (found.main, found.adapter, found.step, found.part) == (main, adapter, step, part)
+
+
+def test_parts_have_names_that_are_ids_and_tell_models_apart() -> None:
+    texts = ["$bls.seed=1", "$run.checkpoints", "owner/name@v2", "./a/b", "./a_b", "./A/b", "m+ad"]
+    names = ModelRef.part_names([ModelRef(text) for text in [*texts, "./a/b"]])
+    assert list(names.values()) == [
+        "model=bls.seed=1",
+        "model=run-checkpoints",
+        "model=owner-name-v2",
+        "model=a-b",
+        "model=a_b",
+        "model=A-b-2",
+        "model=m-ad",
+    ]
+    private = ModelRef.part_names([ModelRef(f"/srv/{who}/my models/A") for who in "ab"])
+    assert list(private.values()) == ["model=A", "model=A-2"]
+    long = ModelRef.part_names([ModelRef(f"./{'x' * 300}/{end}") for end in "ab"])
+    assert [name[-2:] for name in long.values()] == ["-a", "-b"]
+
+
+RANGES = {
+    "from 0 to 1": NumberRange(least=0, most=1),
+    "above 0": NumberRange(above=0),
+    "of at least 2": NumberRange(least=2),
+    "above -1 and below 1": NumberRange(above=-1, below=1),
+    "": NumberRange(),
+}
+
+
+@pytest.mark.parametrize("words", RANGES)
+def test_a_range_of_numbers_says_its_limits(words: str) -> None:
+    assert RANGES[words].words() == words
+
+
+def test_a_range_has_its_limits_unless_they_are_excluded() -> None:
+    closed, opened = RANGES["from 0 to 1"], RANGES["above -1 and below 1"]
+    assert [closed.has(number) for number in (-0.1, 0, 1, 1.1)] == [False, True, True, False]
+    assert [opened.has(number) for number in (-1, -0.9, 0.9, 1)] == [False, True, True, False]
+    assert opened.schema() == {"exclusiveMinimum": -1, "exclusiveMaximum": 1}
