@@ -204,7 +204,7 @@ def count_rows(names: TensorNames) -> int:
 
 
 def warn_of_adapter(name: str, checkpoint: Checkpoint | None) -> Iterator[str]:
-    """Yield warnings of a model's adapter: its base may be another, or its new rows have no tokenizer."""
+    """Yield warnings of a model's adapter: another base, no tokenizer of new rows, a head left out."""
     if not isinstance(checkpoint, AdaptedCheckpoint):
         return
     with suppress(EmbergeError):  # reading the model raises it
@@ -220,6 +220,12 @@ def warn_of_adapter(name: str, checkpoint: Checkpoint | None) -> Iterator[str]:
             yield (
                 f"'{name}' has {new} rows of the embedding and its base {old}; if the others are trained "
                 f"tokens, put the tokenizer that has them into {checkpoint.adapter.folder}"
+            )
+        trained = {*adapter.modules, *(n.removesuffix(".weight") for n in adapter.whole_tensors)}
+        if "lm_head" in trained and checkpoint.base.tensor_names.find_substitute(HEAD) is not None:
+            yield (
+                f"'{name}' has a trained lm_head, which its base ties to the embedding: they stay tied, and "
+                "the trained lm_head is left out; to keep it, fold the adapter into an untied base with peft"
             )
 
 

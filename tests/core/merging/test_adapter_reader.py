@@ -334,7 +334,7 @@ def test_an_adapter_of_another_base_is_refused_by_name_or_doubted(
 
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("trained", [["embed_tokens", "lm_head"], ["lm_head"]])
-def test_a_tied_head_stays_the_adapted_embedding(trained: list[str], tmp_path: Path) -> None:
+def test_a_tied_head_stays_tied_and_a_warning_names_it(trained: list[str], tmp_path: Path) -> None:
     from transformers import AutoModelForCausalLM
 
     sizes = {"num_hidden_layers": 1, "tie_word_embeddings": True}
@@ -343,6 +343,10 @@ def test_a_tied_head_stays_the_adapted_embedding(trained: list[str], tmp_path: P
     adapter = save_adapter(
         tmp_path / "a", base, target_modules=["q_proj"], modules_to_save=trained, **causal
     )
+    plan = plan_merge(
+        MergeRequest(inputs=(MergeInput("x", base, adapter=adapter),), strategy=(Linear(),))
+    )
+    assert any("the trained lm_head is left out" in warning for warning in plan.warnings)
     made = materialised(base, adapter, tmp_path / "made")
     embedding = load_file(adapter / "adapter_model.safetensors").get(
         "base_model.model.model.embed_tokens.weight"
