@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from emberge import Problem
 from emberge.merging import MergeInput, MergePlan, TensorPlan, describe_base
-from emberge.model_folder import Checkpoint
+from emberge.model_folder import Checkpoint, read_object_if_any
 from emberge.tensor_names import POOLER, TensorNames, find_head
 
 from emberge_merge.adapters.low_rank import Combination, Truncation
@@ -41,6 +41,19 @@ def find_adapter_problems(
             why += " (DoRA)" if combination is not None else ""
             yield Problem(f"its change {why}; give a rank to cut it to", tensor.name)
             return
+
+
+def describe_language_adapters(plan: MergePlan) -> Iterator[str]:
+    """Yield a sentence for each adapter of a language model with its head, which the result does not fit."""
+    for model in plan.request.inputs:
+        if model.adapter is None:
+            continue
+        config = read_object_if_any(Checkpoint(model.adapter).trunk / "adapter_config.json")
+        if (task := config.get("task_type")) in ("CAUSAL_LM", "SEQ_2_SEQ_LM"):
+            yield (
+                f"'{model.name}' is an adapter of type {task}, and the result is one of the model without "
+                "its head: it fits AutoModel, and changes nothing on a causal model"
+            )
 
 
 def _find_other_shapes(changes: Sequence[TensorPlan], base: TensorNames) -> Iterator[Problem]:

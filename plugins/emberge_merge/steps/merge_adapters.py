@@ -21,7 +21,7 @@ from emberge import (
 from emberge.contracts import BaseFacts, MergeDetails, find_nested_stages
 from emberge.merging import MergeInput, MergeRequest, plan_merge
 
-from emberge_merge.adapters.adapter_checks import find_adapter_problems
+from emberge_merge.adapters.adapter_checks import describe_language_adapters, find_adapter_problems
 from emberge_merge.adapters.low_rank import Combination, Truncation
 from emberge_merge.methods.weighted_sums import Linear, TaskArithmetic
 from emberge_merge.steps.artifacts import (
@@ -102,10 +102,10 @@ class MergeAdapters(Step):
         plan = plan_merge(request)
         for problem in plan.problems:
             yield context.problem(str(problem), "models")
-        for warning in () if plan.problems else plan.warnings:
-            yield context.warning(warning, "models")
         if plan.problems:
             return
+        for warning in (*plan.warnings, *describe_language_adapters(plan)):
+            yield context.warning(warning, "models")
         combination = _build_combination(self.strategy)
         for problem in find_adapter_problems(plan, base, Truncation(self.rank), combination):
             yield context.problem(str(problem), "models")

@@ -132,6 +132,9 @@ def test_an_adapter_of_a_class_with_a_head_becomes_one_of_the_backbone(
     assert kept["task_type"] == "FEATURE_EXTRACTION"
     said = "\n".join(read_artifact(made["small"]).warnings)  # type: ignore[union-attr]
     assert "the head lm_head" in said
+    text = f"steps:\n  m: {{merge_adapters: {{{models}}}}}\n"
+    report = check_recipe(parse_recipe(text, plugins, path=tmp_path / "r.yaml"), plugins)
+    assert any("'base+c' is an adapter of type CAUSAL_LM" in str(p) for p in report.problems)
 
 
 def test_a_pooler_that_the_base_lacks_is_named_and_no_change(
