@@ -162,7 +162,7 @@ class Judge:
         return compute_interval(self._add_noise(number))
 
     def _add_noise(self, number: SampledNumber) -> Array:
-        """Return the draws of test examples with simulated noise of other seeds added."""
+        """Return the resampled means of a number, with simulated noise of other seeds added."""
         import numpy as np
 
         draws = number.draws

@@ -114,7 +114,7 @@ class AdapterFacts(Recorded):
 
 @dataclass(frozen=True, kw_only=True)
 class UsedRows(Recorded):
-    """Number of `rows` that a training used of a data set, `of` all its rows."""
+    """Rows of a data set that a training used: their number `rows`, of all its rows (`of`)."""
 
     task: str = ""
     rows: int

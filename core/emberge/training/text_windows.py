@@ -42,7 +42,7 @@ def build_windows(
     store: Path,
     progress: Callable[..., None],
 ) -> WindowTable:
-    """Return the windows of a dataset of single texts, which are cut once and then found in `store`.
+    """Return the windows of a dataset of single texts: cut at the first call, later read from `store`.
 
     Raises:
         DataError: if neither options nor model limit the tokens of a window, or if special tokens and prompt

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from markdown_it import MarkdownIt
 
 _FRONT_MATTER = re.compile(r"\A---[ \t]*\n(.*?\n)?(?:---|\.\.\.)[ \t]*(?:\n|\Z)", re.DOTALL)
-_TITLE = re.compile(r"^title:(.*)$", re.MULTILINE | re.IGNORECASE)
+_TITLE_LINE = re.compile(r"^title:(.*)$", re.MULTILINE | re.IGNORECASE)
 # Elements whose content is no text of the page.
 _SKIPPED_TAGS = frozenset(
     ("script", "style", "nav", "header", "footer", "aside", "template", "noscript", "svg", "form")
@@ -62,7 +62,7 @@ def _take_front_matter(text: str) -> tuple[str, str]:
     matter = _FRONT_MATTER.match(text)
     if matter is None:
         return "", text
-    title = _TITLE.search(matter[1] or "")
+    title = _TITLE_LINE.search(matter[1] or "")
     return (title[1].strip().strip("\"'") if title else ""), text[matter.end() :]
 
 

@@ -145,7 +145,7 @@ class SearchedDocuments:
             self.number_by_id[name] = number
         return number
 
-    def find(self, text: str, by_id: bool, where: str) -> int:
+    def find_or_add(self, text: str, by_id: bool, where: str) -> int:
         """Return the number of the document with this text or id; a new text is added.
 
         Raises:
@@ -211,9 +211,9 @@ def join_rows(rows: Iterable[tuple[str, Example]], documents: SearchedDocuments)
             by_id = row.positives[0] in documents.number_by_id
         judged = queries.setdefault(row.anchor, {})
         for text in row.positives:
-            judged[documents.find(text, by_id, where)] = 1
+            judged[documents.find_or_add(text, by_id, where)] = 1
         for text in row.negatives:
-            documents.find(text, by_id, where)
+            documents.find_or_add(text, by_id, where)
     relevant = {
         f"q{number}": {f"d{document}": grade for document, grade in judged.items()}
         for number, judged in enumerate(queries.values())
