@@ -44,19 +44,11 @@ class Training:
     exact: bool = False
 
 
-def environment(rank: int, ranks: int, port: int) -> dict[str, str]:
-    """What torchrun would tell a process."""
-    told = {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": ranks, "LOCAL_WORLD_SIZE": ranks}
-    address = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
-    return {**{name: str(value) for name, value in told.items()}, **address}
-
-
 def start(trainings: Sequence[Training], path: Path, ranks: int) -> list[ForkServerProcess]:
     """Start all ranks; `results` and `said` read what they leave at `path`."""
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_bytes(pickle.dumps(list(trainings)))
-    port = free_port()
-    return fork(_rank, path, [environment(rank, ranks, port) for rank in range(ranks)])
+    return fork(_rank, path, ranks)
 
 
 def free_port() -> int:
@@ -67,9 +59,13 @@ def free_port() -> int:
 
 
 def fork(
-    work: Callable[[Path, Mapping[str, str]], None], path: Path, told: Sequence[Mapping[str, str]]
+    work: Callable[[Path, Mapping[str, str]], None], path: Path, ranks: int
 ) -> list[ForkServerProcess]:
-    """Do the work in processes, one for each environment, forked from one that has imported all."""
+    """Do the work in a process for each rank, forked from one that has imported all."""
+    # What torchrun would tell each process.
+    shared = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port())}
+    shared |= {"WORLD_SIZE": str(ranks), "LOCAL_WORLD_SIZE": str(ranks)}
+    told = [{**shared, "RANK": str(rank), "LOCAL_RANK": str(rank)} for rank in range(ranks)]
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(["tests.support.ranked_fit", "tests.support.ranked_imports"])
     processes = [context.Process(target=work, args=(path, one)) for one in told]

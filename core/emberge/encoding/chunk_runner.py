@@ -31,9 +31,7 @@ GPU_SHARE = 0.6
 # Gradient and two moments of AdamW, float32.
 BYTES_A_PARAMETER = 12
 # Longest text, in tokens, whose attention is computed by plain products of matrices on a CPU in bfloat16.
-# torch's kernel of fused attention multiplies there one head and one text at a time, which costs more than
-# the products themselves (MiniLM, forward and backward pass, texts of 12, 20, 40 and 128 tokens: 1.7, 1.4,
-# 1.4 and 1.1 times as long). Products of longer texts would fill the memory.
+# torch's kernel of fused attention takes up to 1.7 times as long; products of longer texts would fill memory.
 PLAIN_ATTENTION = 128
 
 

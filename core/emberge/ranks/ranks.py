@@ -49,9 +49,8 @@ def shard_rows(size: int, rank: int, ranks: int) -> slice:
 class Ranks:
     """Rank of this process among those that train together, and their collectives.
 
-    The first rank writes files and logs, the others only train. With several ranks, all see the `store`,
-    through which the ranks of a recipe's run count themselves, and wait for each other for days in the group
-    `patient`.
+    The first rank writes files and logs, the others only train. With several ranks, all see the `store`, and
+    wait for each other for days in the group `patient`.
     """
 
     rank: int = 0
@@ -202,10 +201,7 @@ SINGLE_RANK = Ranks()
 
 @contextlib.contextmanager
 def _explain_lost_rank() -> Iterator[None]:
-    """Turn torch's error of a failed collective into a LostRankError of one line.
-
-    Lack of memory stays what it is. Other causes than a rank that has ended are in torch's own line.
-    """
+    """Turn torch's error of a failed collective, except lack of memory, into a LostRankError of one line."""
     try:
         yield
     except torch.OutOfMemoryError:

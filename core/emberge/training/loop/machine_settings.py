@@ -109,11 +109,9 @@ def fit_token_budget(
             budget = halve_to_fit(budget, saved / len(text.ids), memory)
         return _write_settings(work, replace(settings, token_budget=budget, fitted=True))
 
-    return (
-        settings
-        if settings.fitted
-        else MachineSettings(**ranks.run_on_first_rank(lambda: asdict(fit())))
-    )
+    if settings.fitted:
+        return settings
+    return MachineSettings(**ranks.run_on_first_rank(lambda: asdict(fit())))
 
 
 def halve_to_fit(wanted: int, bytes_a_token: float, memory: int) -> int:

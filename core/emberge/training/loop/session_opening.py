@@ -39,7 +39,6 @@ from emberge.training.fit_options import (
     PAIRS_ALONE,
     FitJob,
     GuideRequest,
-    ReadGuide,
     choose_negatives,
 )
 from emberge.training.loop.checkpoints import SaveClock
@@ -107,7 +106,8 @@ def open_session(
         if takes_losses and job.guides is not None:
             again = len(plan.starts) > 2
             request = GuideRequest(pairs, ranks.device, store, again, ranks, progress)
-            tables = _add_guides(tables, job.guides(request))
+            for name, guide in job.guides(request).items():
+                tables[name] = dataclasses.replace(tables[name], guide=guide)
         encoder.module.train(options.dropout)
         # Split weights would stay gathered after a forward pass without a backward pass.
         draws_random = draws_random_numbers(encoder, settings.autocast)
@@ -265,14 +265,6 @@ def _list_in_batch_datasets(job: FitJob) -> list[str]:
         return any(isinstance(x, Loss) and info.task in x.in_batch_tasks for x in losses)
 
     return [dataset.info.name for dataset in job.datasets if contrasts_rows(dataset.info)]
-
-
-def _add_guides(
-    tables: Mapping[str, ExampleTable], guides: Mapping[str, ReadGuide]
-) -> dict[str, ExampleTable]:
-    """Return the tables by dataset, those of datasets with a guide with the function that reads it."""
-    with_guides = {n: dataclasses.replace(tables[n], guide=guide) for n, guide in guides.items()}
-    return {**tables, **with_guides}
 
 
 def _build_encode_plan(

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import hashlib
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -14,7 +15,9 @@ from emberge_encoder import TextEncoder
 from emberge_train import BatchShuffle, CoSENT, InfoNCE
 from safetensors.torch import load_file
 
-from tests.support.fitting import run_fit
+from tests.support import ranked_fit
+from tests.support.fitting import run_fit, score
+from tests.support.ranked_fit import Training
 from tests.support.training_data import retrieval, similarity
 
 LOSSES: PerDataset[tuple[Loss, ...]] = PerDataset(
@@ -23,20 +26,22 @@ LOSSES: PerDataset[tuple[Loss, ...]] = PerDataset(
 OPTIONS = FitOptions(max_steps=12, learning_rate=1e-3, token_budget=80, save_steps=3)
 
 
-def _fit(model: Path, root: Path, stopping: EarlyStopping | None, **given: Any) -> FitResult:
-    arguments: dict[str, Any] = {
+def _arguments(model: Path, stopping: EarlyStopping | None) -> dict[str, Any]:
+    return {
         "backbone": TextEncoder(),
         "checkpoint": model,
         "datasets": [retrieval(), similarity()],
         "sampler": (BatchShuffle(batch_size=PerDataset(default=8)),),
         "losses": LOSSES,
         "options": OPTIONS,
-        "folder": root / "out",
-        "work": root / "work",
         "seed": 0,
         "early_stopping": stopping,
     }
-    return run_fit(**{**arguments, **given})
+
+
+def _fit(model: Path, root: Path, stopping: EarlyStopping | None, **given: Any) -> FitResult:
+    folders = {"folder": root / "out", "work": root / "work"}
+    return run_fit(**{**_arguments(model, stopping), **folders, **given})
 
 
 def _told(scores: Sequence[float], every: int = 2) -> Callable[[Path, int], float]:
@@ -101,10 +106,6 @@ def test_scoring_changes_nothing_of_the_training(
     assert _weights(tmp_path / "a/out") == _weights(plain[0])
 
 
-class Killed(BaseException):
-    pass
-
-
 SCORES = [0.1, 0.5, 0.3, 0.6, 0.2, 0.1]
 
 
@@ -126,15 +127,15 @@ def test_a_killed_training_stops_at_the_same_step_with_the_same_bytes(
 
     def killing(folder: Path, step: int) -> float:
         if when == "scoring" and step == 2 * number:
-            raise Killed
+            raise KeyboardInterrupt
         return _told(SCORES)(folder, step)
 
     def progress(done: float, total: float, unit: str = "", note: str = "") -> None:
         if when == "progress" and (done, unit) == (2 * number + 1, "steps"):
-            raise Killed
+            raise KeyboardInterrupt
 
     root = tmp_path / "killed"
-    with pytest.raises(Killed):
+    with pytest.raises(KeyboardInterrupt):
         _fit(bert, root, EarlyStopping(2, killing, "told", patience=2), progress=progress)
     again = _fit(bert, root, EarlyStopping(2, _told(SCORES), "told", patience=2))
     assert _untimed(again) == _untimed(whole)
@@ -156,20 +157,27 @@ def test_a_training_that_was_stopped_stays_so(bert: Path, tmp_path: Path) -> Non
 
 
 def test_the_best_models_of_the_two_newest_states_are_kept(bert: Path, tmp_path: Path) -> None:
-    kept: list[list[str]] = []
+    kept: list[str] = []
 
     def score(folder: Path, step: int) -> float:
-        kept.append(sorted(path.name for path in folder.parent.iterdir() if path != folder))
+        others = (path.name for path in folder.parent.iterdir() if path != folder)
+        kept.append(" ".join(sorted(others)))
         return _told(SCORES)(folder, step)
 
     # Without states at other steps, each scoring sees what the two states before it need.
     options = dataclasses.replace(OPTIONS, save_steps=100)
     _fit(bert, tmp_path, EarlyStopping(2, score, "told"), options=options)
-    assert kept == [
-        [],
-        ["step-2"],
-        ["step-2", "step-4"],
-        ["step-4"],
-        ["step-4", "step-8"],
-        ["step-8"],
-    ]
+    assert kept == ["", "step-2", "step-2 step-4", "step-4", "step-4 step-8", "step-8"]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("shard", [False, True])
+def test_the_first_rank_scores_and_all_stop(bert: Path, tmp_path: Path, shard: bool) -> None:
+    told = functools.partial(score, [0.1, 0.5, 0.4, 0.5], tmp_path / "asked")
+    arguments = _arguments(bert, EarlyStopping(2, told, "told", patience=2))
+    training = Training(tmp_path, arguments, shard)
+    (found,) = ranked_fit.run([training], tmp_path / "case.pkl", 2)
+    result = found["result"]
+    assert (tmp_path / "asked").read_text().split() == ["0:2", "0:4", "0:6", "0:8"]
+    assert (result.steps, result.result_step, len(found["losses"])) == (8, 4, 8)
+    assert result.scores == ((2, 0.1), (4, 0.5), (6, 0.4), (8, 0.5))

@@ -72,11 +72,6 @@ def begun(bert: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return root
 
 
-@pytest.fixture(scope="module")
-def sibling(bert: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tiny.checkpoint(tmp_path_factory.mktemp("other") / "m", seed=9, like=bert)
-
-
 BATCHES = r"the batches \(sampler, seed or number of rows\)"
 
 
@@ -118,7 +113,8 @@ def test_what_has_changed_is_named(
     assert not (begun / "out").exists()
 
 
-def test_other_weights_to_start_from_are_refused(begun: Path, sibling: Path) -> None:
+def test_other_weights_to_start_from_are_refused(begun: Path, bert: Path, tmp_path: Path) -> None:
+    sibling = tiny.checkpoint(tmp_path / "m", seed=9, like=bert)
     with pytest.raises(EmbergeError, match="the weights it starts from have changed since"):
         _fit(sibling, begun)
 
