@@ -31,12 +31,8 @@ _SHARED_NAME = "shared.weight"  # T5's embedding, which encoder and decoder may 
 # Prefixes that training and saving add to all names of a model. No class loads such names, so
 # results never have them.
 _OUTER_PREFIXES = (
-    "base_model.model.",
-    "_orig_mod.",
-    "_forward_module.",
-    "module.",
-    "0.auto_model.",
-    "0.model.",
+    *("base_model.model.", "_orig_mod.", "_forward_module.", "module."),
+    *("0.auto_model.", "0.model."),
 )
 # `_OUTER_PREFIXES`, and the prefix that classes of models with more than text add to all names.
 _WRAPPERS = (*_OUTER_PREFIXES, "thinker.")

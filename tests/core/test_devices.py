@@ -21,10 +21,7 @@ def test_a_machine_has_the_devices_that_exist_or_are_named() -> None:
 
 @pytest.mark.parametrize(
     ("flags", "dtype"),
-    [
-        ("fpu avx2 avx512_bf16 avx512f", "bfloat16"),
-        ("fpu avx2 avx512f avx512_bf16x", "float32"),
-    ],
+    [("fpu avx2 avx512_bf16 avx512f", "bfloat16"), ("fpu avx2 avx512f avx512_bf16x", "float32")],
 )
 def test_a_cpu_computes_in_bfloat16_on_request_if_it_multiplies_it(
     flags: str, dtype: str, monkeypatch: pytest.MonkeyPatch

@@ -20,13 +20,7 @@ from emberge.wording import (
 
 @pytest.mark.parametrize(
     ("text", "size"),
-    [
-        ("5GB", 5 * 10**9),
-        ("2GiB", 2 << 30),
-        (" 1000 ", 1000),
-        ("2TiB", 2 << 40),
-        (12, 12),
-    ],
+    [("5GB", 5 * 10**9), ("2GiB", 2 << 30), (" 1000 ", 1000), ("2TiB", 2 << 40), (12, 12)],
 )
 def test_a_size_is_read_as_people_write_it(text: str | int, size: int) -> None:
     assert parse_size(text) == size
@@ -64,12 +58,7 @@ def test_numbers_and_lists_are_short_and_nouns_follow_their_number() -> None:
 
 @pytest.mark.parametrize(
     ("text", "markdown"),
-    [
-        ("- a - b", r"\- a - b"),
-        ("1. a 2. b", r"1\. a 2. b"),
-        ("", ""),
-        ("a\n  b", "a b"),
-    ],
+    [("- a - b", r"\- a - b"), ("1. a 2. b", r"1\. a 2. b"), ("", ""), ("a\n  b", "a b")],
 )
 def test_plain_text_begins_no_list_and_no_rule(text: str, markdown: str) -> None:
     assert to_markdown(text) == markdown

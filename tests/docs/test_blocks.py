@@ -15,15 +15,7 @@ from emberge import load_plugins
 from emberge.cli.arguments import parse
 from emberge.errors import RecipeError
 
-from tests.docs.pages import (
-    DOCS,
-    PAGES,
-    README,
-    READMES,
-    blocks,
-    inline_commands,
-    name,
-)
+from tests.docs.pages import DOCS, PAGES, README, READMES, blocks, inline_commands, name
 from tests.docs.workplace import write_data, write_folder, write_models
 from tests.support.commands import environment
 from tests.support.media_models import media_model

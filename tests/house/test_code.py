@@ -56,10 +56,7 @@ PASSES_ELSEWHERE = {
     "plugins/emberge_encoder/token_head.py": "tries whether a bare model's head is whole",
     "plugins/emberge_moe/routed_encoder.py": "an encoder around another, whose calls are the other's",
 }
-METHODS = {
-    *("_call_impl", "encode_document", "encode_query", "states"),
-    "states_and_auxiliary",
-}
+METHODS = {*("_call_impl", "encode_document", "encode_query", "states"), "states_and_auxiliary"}
 ENCODERS = {"encoder", "_encoder"}
 # What a library's model is called with.
 LIBRARY_METHODS = {"encode", "predict"}

@@ -81,10 +81,7 @@ def test_no_test_is_skipped_for_a_package_that_make_could_install() -> None:
 
 
 def test_only_what_a_machine_lacks_is_a_reason_to_skip() -> None:
-    fine = (
-        "needs a CUDA device",
-        "needs the data sets in ../shared/data beside the project",
-    )
+    fine = ("needs a CUDA device", "needs the data sets in ../shared/data beside the project")
     wrong = ("ray is not installed", "could not import 'ray': No module named 'ray'")
     reasons = [skips.reason_of(("file.py", 3, f"Skipped: {one}")) for one in (*fine, *wrong)]
     assert {*skips.not_allowed(reasons)} == {*wrong}

@@ -56,10 +56,7 @@ def drawn(plugins: Plugins, tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_drawn_bytes_are_those_of_every_machine(drawn: Path) -> None:
     found = [
         hashlib.sha256((drawn / "drawn/train" / name).read_bytes()).hexdigest()[:16]
-        for name in (
-            "images/three_blue_triangles_0.bmp",
-            "clips/three_quick_soft_high_beeps_0.wav",
-        )
+        for name in ("images/three_blue_triangles_0.bmp", "clips/three_quick_soft_high_beeps_0.wav")
     ]
     assert found == ["a363b5636f262826", "b5a875dccfa90d24"]
 

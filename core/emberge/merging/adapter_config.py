@@ -57,12 +57,10 @@ class AdapterConfig:
     base: str | None = None
     rank_pattern: Mapping[str, int] = field(default_factory=dict)
     alpha_pattern: Mapping[str, float] = field(default_factory=dict)
+    # peft's `use_rslora`, `use_dora` and `fan_in_fan_out` (the base's modules store [in, out]).
     root_scaled: bool = False
-    """`use_rslora`: B A is scaled by alpha / √r in place of alpha / r."""
     magnitudes: bool = False
-    """`use_dora`: each module has a vector of magnitudes."""
     transposed: bool = False
-    """`fan_in_fan_out`: the base's modules store [in, out]."""
 
     def rank_of(self, module: str) -> int:
         """Return the rank that a module should have."""

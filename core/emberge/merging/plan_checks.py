@@ -11,13 +11,7 @@ from emberge.errors import Problem, suggest
 from emberge.merging.merge_plan import MergePlan, find_weighing_link, sum_by_label
 from emberge.merging.request import MergeInput, MergeRequest, describe_option_problems
 from emberge.merging.template_checks import describe_omissions, describe_template_problems
-from emberge.model_folder import (
-    Checkpoint,
-    JoinedFacts,
-    ModelPair,
-    TokenizerFiles,
-    TrunkConfig,
-)
+from emberge.model_folder import Checkpoint, JoinedFacts, ModelPair, TokenizerFiles, TrunkConfig
 from emberge.tensor_names import HEAD, TensorNames
 from emberge.wording import join_some
 

@@ -113,9 +113,8 @@ class _AdapterBuilder:
     def __post_init__(self) -> None:
         self.names = self.base.tensor_names
         self.products = LowRankProducts(self.plan, self.names, self.combination, self.truncation)
-        self.merged = [
-            t for t in self.plan.tensors if t.action == "merge"
-        ]  # copies have one source
+        # Copies have one source.
+        self.merged = [t for t in self.plan.tensors if t.action == "merge"]
         self.saved = {t.name for t in self.merged if self.products.is_saved_whole(t)}
         self.modules = tuple(part for part in self.base.parts if part)
         trunk = {n for n in self.names.specs if not (self.modules and n.startswith(self.modules))}

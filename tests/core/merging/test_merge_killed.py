@@ -83,10 +83,7 @@ def merged_so_far(recipe: Path) -> list[str]:
 
 @pytest.mark.parametrize(
     ("number", "code"),
-    [
-        (signal.SIGTERM, 143),
-        pytest.param(signal.SIGINT, 130, marks=pytest.mark.slow),
-    ],
+    [(signal.SIGTERM, 143), pytest.param(signal.SIGINT, 130, marks=pytest.mark.slow)],
 )
 def test_a_killed_merge_continues_with_the_same_command(
     number: signal.Signals,

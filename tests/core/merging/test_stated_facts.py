@@ -10,13 +10,7 @@ from typing import Any, NamedTuple
 
 import pytest
 from emberge import load_plugins, parse_recipe, run_recipe
-from emberge.model_folder import (
-    Checkpoint,
-    JoinedFacts,
-    ModelPair,
-    TextLimit,
-    copy_template,
-)
+from emberge.model_folder import Checkpoint, JoinedFacts, ModelPair, TextLimit, copy_template
 
 from tests.support import tiny
 from tests.support.whole import STATES, edit, merge, plan, problems

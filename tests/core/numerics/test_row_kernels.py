@@ -14,11 +14,7 @@ import numpy as np
 import pytest
 import torch
 from emberge import Block
-from emberge.numerics import (
-    InnerProducts,
-    row_kernels,
-    stored_rows,
-)
+from emberge.numerics import InnerProducts, row_kernels, stored_rows
 from emberge.numerics.native import build
 from torch import Tensor
 

@@ -193,11 +193,7 @@ def test_a_new_plugin_is_like_the_example_under_its_own_name(tmp_path: Path) -> 
 
 @pytest.mark.parametrize(
     ("name", "why"),
-    [
-        ("", "small letters"),
-        ("My-Bags", "small letters"),
-        ("lambda", "word of Python"),
-    ],
+    [("", "small letters"), ("My-Bags", "small letters"), ("lambda", "word of Python")],
 )
 def test_an_invalid_plugin_name_is_refused(name: str, why: str, tmp_path: Path) -> None:
     with pytest.raises(RecipeError, match=why) as caught:

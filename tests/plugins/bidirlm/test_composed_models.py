@@ -23,13 +23,7 @@ from sentence_transformers import SentenceTransformer
 from torch import Tensor
 from transformers import AutoConfig, AutoModel, AutoTokenizer
 
-from tests.support.specialists import (
-    AUDIO_TOKENS,
-    ROWS,
-    VISION_TOKENS,
-    change_config,
-    text_model,
-)
+from tests.support.specialists import AUDIO_TOKENS, ROWS, VISION_TOKENS, change_config, text_model
 from tests.support.tiny import write_modules
 from tests.support.tolerance import EXACT, assert_same_pass, gamma
 

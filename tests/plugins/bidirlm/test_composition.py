@@ -20,14 +20,7 @@ from safetensors.torch import load_file
 
 from tests.support.bench import Bench
 from tests.support.glance import Glance
-from tests.support.specialists import (
-    HEARD,
-    PICTURES,
-    ROPE,
-    SEEN_ROPE,
-    SPECTRA,
-    VISION_IDS,
-)
+from tests.support.specialists import HEARD, PICTURES, ROPE, SEEN_ROPE, SPECTRA, VISION_IDS
 from tests.support.whole import STATES, state_prompts
 
 BOTH: tuple[TowerKind, ...] = ("vision", "audio")
@@ -185,10 +178,7 @@ def test_a_specialists_tower_has_its_projector(models: Path) -> None:
         ("visual.merger.norm.weight", "visual.merger.ln_q.weight"),
         ("visual.merger.linear_fc1.bias", "visual.merger.mlp.0.bias"),
         ("visual.deepstack_merger_list.1.norm.bias", "visual.merger_list.1.ln_q.bias"),
-        (
-            "visual.deepstack_merger_list.12.linear_fc2.weight",
-            "visual.merger_list.12.mlp.2.weight",
-        ),
+        ("visual.deepstack_merger_list.12.linear_fc2.weight", "visual.merger_list.12.mlp.2.weight"),
         ("visual.blocks.0.attn.qkv.weight", "visual.blocks.0.attn.qkv.weight"),
         ("multi_modal_projector.linear_1.weight", "audio_tower.proj1.weight"),
         ("multi_modal_projector.linear_2.bias", "audio_tower.proj2.bias"),

@@ -119,9 +119,8 @@ def test_weights_are_the_softmax_of_a_layers_norms(
     models, zero = soups(states), {n: torch.zeros_like(t) for n, t in states[0].items()}
     norms = norms_of(models, states[0])
     if deltas == "measured":
-        assert all(
-            n[1] > n[0] for layer, n in norms.items() if "layers" in layer
-        )  # sts moved further
+        # The model of sts moved further.
+        assert all(n[1] > n[0] for layer, n in norms.items() if "layers" in layer)
     else:
         norms = {layer: [3.0 + i, 1.0] for i, layer in enumerate(norms)}
         told = {layer: dict(zip(("ir", "sts"), n, strict=True)) for layer, n in norms.items()}

@@ -30,11 +30,7 @@ GROUPS = angled_groups([[10, 20], [80, 100]], [[60], [150]])
 
 @pytest.mark.parametrize(
     ("temperature", "expected"),
-    [
-        (1.0, 1.093888186),
-        (0.5, 0.760541371),
-        (0.02, 1.315445e-03),
-    ],
+    [(1.0, 1.093888186), (0.5, 0.760541371), (0.02, 1.315445e-03)],
 )
 def test_infonce_with_several_positives(temperature: float, expected: float) -> None:
     loss = InfoNCE(temperature=temperature)

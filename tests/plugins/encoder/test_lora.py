@@ -9,10 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from emberge import (
-    CheckpointError,
-    Encoder,
-)
+from emberge import CheckpointError, Encoder
 from emberge.encoding import TextEmbedder
 from emberge.merging import MergeInput
 from emberge_encoder.lora import Lora
@@ -29,10 +26,7 @@ from tests.support.peft_adapters import adapted
 from tests.support.tolerance import assert_same_pass
 
 TEXTS = ["find a file", "Sort a LIST of numbers", "weather", "the table of the bank"]
-KINDS: dict[str, Lora] = {
-    "plain": Lora(rank=2),
-    "scaled": Lora(rank=3, alpha=7),
-}
+KINDS: dict[str, Lora] = {"plain": Lora(rank=2), "scaled": Lora(rank=3, alpha=7)}
 
 
 def _load(backbone: TextEncoder, folder: Path) -> Encoder:

@@ -9,14 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from emberge import (
-    DataRef,
-    Plugins,
-    RecipeError,
-    check_recipe,
-    load_plugins,
-    parse_recipe,
-)
+from emberge import DataRef, Plugins, RecipeError, check_recipe, load_plugins, parse_recipe
 from emberge_fine_tuned import TaskEntry, TaskRowSource
 
 from tests.support.tuned_sets import RATE, rows, scored, source, task, tuner, write_sets

@@ -10,14 +10,7 @@ from typing import Any
 
 import pytest
 import torch
-from emberge import (
-    EmbergeError,
-    Plugins,
-    check_recipe,
-    load_plugins,
-    parse_recipe,
-    run_recipe,
-)
+from emberge import EmbergeError, Plugins, check_recipe, load_plugins, parse_recipe, run_recipe
 from emberge.results import read_artifact
 from emberge_merge.adapters.low_rank import Truncation, factorise, factorise_product
 from safetensors.torch import load_file, save_file

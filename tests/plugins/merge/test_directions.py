@@ -78,9 +78,8 @@ def test_numbers_that_nearly_cancel_have_one_mean_in_any_order(name: str) -> Non
     models, weights = [-1.15, 1.45, 0.61, -0.79, 0.6], (1.36, 0.45, 1.38, 1.39, 0.91)
     length = sum(w * abs(m) for w, m in zip(weights, models, strict=True)) / sum(weights)
     merged = merge_one(chain(name), models, weights=weights)
-    assert float(merged) == exactly(
-        -length
-    )  # the negative ones have weights of 2.75, the others of 2.74
+    # The negative ones have weights of 2.75, the others of 2.74.
+    assert float(merged) == exactly(-length)
     turned = merge_one(chain(name), models[::-1], weights=weights[::-1])
     assert float(turned) == exactly(-length)
 

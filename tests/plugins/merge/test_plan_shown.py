@@ -66,11 +66,7 @@ def test_tensors_are_counted_by_what_becomes_of_them(place: Path, capsys: Captur
 
 def test_weights_are_shown_as_the_method_takes_them(place: Path, capsys: Capture) -> None:
     plan, _ = check(capsys, **linear({"model": "./a", "weight": 3}, "./b"))
-    assert plan["weights"] == [
-        "a  0.75",
-        "b  0.25",
-        "sum  4: what is given; each is divided by it",
-    ]
+    assert plan["weights"] == ["a  0.75", "b  0.25", "sum  4: what is given; each is divided by it"]
     rules = [{"filter": "LayerNorm", "strategy": "linear"}]
     around = {"models": ["./a", "./b"], "base": "./base", "strategy": "task_arithmetic"}
     plan, _ = check(capsys, rules=rules, **around)

@@ -12,14 +12,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from tests.plugins.mergekit.peer import (
-    assert_same,
-    llama,
-    ours,
-    quietly,
-    state_of,
-    theirs,
-)
+from tests.plugins.mergekit.peer import assert_same, llama, ours, quietly, state_of, theirs
 
 VOCABULARY = ("model.embed_tokens.weight", "lm_head.weight")
 BOTH = "<|both|>"

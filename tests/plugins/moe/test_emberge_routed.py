@@ -10,11 +10,7 @@ from typing import Any
 import pytest
 import torch
 from emberge_encoder import TextEncoder
-from emberge_moe.modeling_emberge_routed import (
-    EmbergeRoutedConfig,
-    EmbergeRoutedModel,
-    Router,
-)
+from emberge_moe.modeling_emberge_routed import EmbergeRoutedConfig, EmbergeRoutedModel, Router
 from emberge_moe.routed_format import AUTO_MAP
 from safetensors import safe_open
 from transformers import AutoModel

@@ -162,9 +162,8 @@ def test_a_teacher_embeds_the_texts_once(place: Path, monkeypatch: pytest.Monkey
     monkeypatch.setattr(TextEmbedder, "embed_tokens", counted)
     _run(place, _student(epochs=1), "out")
     assert counts == [24]
-    _run(
-        place, _student(student="{layers: 1}", epochs=1), "out"
-    )  # another student, in the same OUT
+    # Another student, in the same OUT.
+    _run(place, _student(student="{layers: 1}", epochs=1), "out")
     assert counts == [24]
 
 

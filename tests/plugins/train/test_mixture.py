@@ -9,15 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from emberge import (
-    Batch,
-    DataError,
-    DatasetInfo,
-    Pool,
-    check_recipe,
-    load_plugins,
-    parse_recipe,
-)
+from emberge import Batch, DataError, DatasetInfo, Pool, check_recipe, load_plugins, parse_recipe
 from emberge.training import BatchPlan
 from emberge_train.samplers.mixture import Mixture
 from hypothesis import given, settings
@@ -67,9 +59,8 @@ def test_the_sets_of_a_group_take_turns_in_its_share() -> None:
         {"english": 80, ("web_de", "web_fr")[number % 2]: 20} for number in range(12)
     ]
     rows = Counter((p.dataset, int(row)) for b in batches for p in b.parts for row in p.rows)
-    assert {rows["web_de", row] for row in range(6)} == {
-        1
-    }  # the set that takes longest is seen once
+    # The set that takes longest is seen once.
+    assert {rows["web_de", row] for row in range(6)} == {1}
     assert sum(rows["web_fr", row] for row in range(4)) == 6
 
 

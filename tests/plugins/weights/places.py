@@ -10,11 +10,7 @@ import yaml
 
 from tests.support.bench import sentence, write_labelled, write_pairs, write_rows
 
-SETS = {
-    "asked": "retrieval",
-    "likeness": "sts",
-    "topics": "clustering",
-}
+SETS = {"asked": "retrieval", "likeness": "sts", "topics": "clustering"}
 
 
 def write_sets(folder: Path, names: Sequence[str] = tuple(SETS), *, units: int = 60) -> Path:

@@ -64,9 +64,8 @@ def test_the_base_gets_a_half_where_equal_weights_do_not_gain_over_it(
     rng = np.random.default_rng(7)
     weights = draw_candidates(3, True, 60, 7, base_share=0.1)
     values = weights @ (3 + 0.5 * rng.standard_normal((4, 200)))
-    values += gain * np.minimum(
-        1 - weights[:, 3:], 0.9
-    )  # no weighting is better than equal weights
+    # No weighting is better than equal weights.
+    values += gain * np.minimum(1 - weights[:, 3:], 0.9)
     scores = [UnitScores("set", "mean", "query", values.astype(np.float32))]
     choice = choose_weighting(weights, scores, 7, find_cautious(weights))
     assert not choice.gain.clear

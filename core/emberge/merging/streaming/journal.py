@@ -112,9 +112,8 @@ def _decode_entry(line: bytes) -> dict[str, Any] | None:
 
 
 def _clear_folder(folder: Path) -> None:
-    (folder / _JOURNAL_FILE).unlink(
-        missing_ok=True
-    )  # first: without it the rest counts for nothing
+    # First the journal: without it the rest counts for nothing.
+    (folder / _JOURNAL_FILE).unlink(missing_ok=True)
     for path in folder.iterdir():
         if path.is_dir() and not path.is_symlink():
             shutil.rmtree(path)

@@ -183,9 +183,8 @@ def build_checkpoint(
         )
         require_free(out)
         with writing(out, "the result"):
-            publish(
-                side, out
-            )  # in a recipe `out` is the step's `output`, which `run_step` publishes
+            # In a recipe `out` is the step's `output`, which `run_step` publishes.
+            publish(side, out)
 
 
 def build_result(

@@ -24,10 +24,7 @@ _FLAGS = ["-std=c11", "-D_GNU_SOURCE", "-O3", "-fPIC", "-Wall", "-Wextra"]
 _FLAGS += ["-ffp-contract=off", "-fno-math-errno", "-fno-trapping-math"]
 # Instruction sets to compile for, by the processor's architecture, with the compiler's flags.
 _LEVELS: dict[str, dict[str, list[str]]] = {
-    "x86_64": {
-        "v3": ["-march=x86-64-v3"],
-        "v4": ["-march=x86-64-v4", "-mprefer-vector-width=512"],
-    },
+    "x86_64": {"v3": ["-march=x86-64-v3"], "v4": ["-march=x86-64-v4", "-mprefer-vector-width=512"]},
     "arm64": {"arm64": []},
 }
 _NAMES = {"amd64": "x86_64", "x86_64": "x86_64", "aarch64": "arm64", "arm64": "arm64"}

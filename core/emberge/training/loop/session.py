@@ -236,13 +236,7 @@ def _describe_job(job: FitJob, datasets: Sequence[Dataset], plan: str) -> dict[s
         with path.open("rb") as file:
             weights.update(hashlib.file_digest(file, "sha256").digest())
     # Options that only change speed, or the files kept in addition to the model, are left out.
-    free_options = {
-        "save_steps",
-        "keep_last",
-        "logging_steps",
-        "token_budget",
-        "kept_tokens",
-    }
+    free_options = {"save_steps", "keep_last", "logging_steps", "token_budget", "kept_tokens"}
     options = {k: v for k, v in asdict(job.options).items() if k not in free_options}
     infos = [dataset.info for dataset in datasets]
     component_by_name = {

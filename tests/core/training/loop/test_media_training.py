@@ -9,14 +9,7 @@ from typing import Any
 
 import pytest
 import torch
-from emberge import (
-    DataError,
-    Example,
-    MediaFacts,
-    MediaKind,
-    PerDataset,
-    join_parts,
-)
+from emberge import DataError, Example, MediaFacts, MediaKind, PerDataset, join_parts
 from emberge.media import MediaFolder
 from emberge.training import BatchPlan, FitOptions
 from emberge_codiemb import Mixed

@@ -96,7 +96,4 @@ def test_the_line_of_progress_says_loss_speed_padding_and_memory(
     )
     assert notes[0] == ""
     assert re.fullmatch(r"loss [\d.]+", notes[1])
-    assert re.fullmatch(
-        r"loss [\d.]+, [\d,]+ tokens/s, \d+% padding, \d+\.\d GiB",
-        notes[-1],
-    )
+    assert re.fullmatch(r"loss [\d.]+, [\d,]+ tokens/s, \d+% padding, \d+\.\d GiB", notes[-1])
