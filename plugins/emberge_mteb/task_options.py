@@ -10,10 +10,10 @@ from importlib.metadata import version
 from typing import Any, Literal
 
 from emberge import DataEntry, DataError, Preflight, Problem, TaskInfo, Workspace
-from emberge.contracts import Side
+from emberge.contracts import Side, Split
 from emberge_data import EvalSet, check_eval_sets, list_eval_texts, pick_eval_sets
 
-from emberge_mteb.local_sets import EvalEntry, LocalSet, Split, list_local_sets
+from emberge_mteb.local_sets import EvalEntry, LocalSet, list_local_sets
 
 
 @dataclass(frozen=True)
