@@ -28,16 +28,14 @@ EMBEDDINGS = (
     "wte.weight",
 )
 _SHARED_NAME = "shared.weight"  # T5's embedding, which encoder and decoder may have copies of
-# Prefixes that training and saving add to all names of a model. No class loads such names, so
-# results never have them.
+# Prefixes that training and saving add to all names. No class loads such names, so no result has them.
 _OUTER_PREFIXES = (
     *("base_model.model.", "_orig_mod.", "_forward_module.", "module."),
     *("0.auto_model.", "0.model."),
 )
 # `_OUTER_PREFIXES`, and the prefix that classes of models with more than text add to all names.
 _WRAPPERS = (*_OUTER_PREFIXES, "thinker.")
-# Maps each copy that a tied model may or may not have on disk to the tensor it copies ("": the
-# embedding).
+# Maps each copy that a tied model may lack on disk to the tensor it copies ("": the embedding).
 TIED_NAMES: Mapping[str, str] = {
     HEAD: "",
     "cls.predictions.decoder.weight": "",
@@ -118,9 +116,8 @@ def measure_depths(names: Iterable[str]) -> dict[str, float]:
             layer_by_name[name] = tower, number
             last_layer_by_tower[tower] = max(last_layer_by_tower.get(tower, 0), number)
     for name, (tower, number) in layer_by_name.items():
-        depth_by_name[name] = (
-            number / last_layer_by_tower[tower] if last_layer_by_tower[tower] else 0.0
-        )
+        last_layer = last_layer_by_tower[tower]
+        depth_by_name[name] = number / last_layer if last_layer else 0.0
     return depth_by_name
 
 

@@ -72,8 +72,7 @@ def _take_memory(size: int) -> mmap.mmap:
 def map_array(shape: Sequence[int], dtype: Any) -> np.ndarray:
     """Return an array outside the heap, of arbitrary content, for results that outlive their block.
 
-    Blocks of megabytes are allocated and freed all the time. Small arrays between them would keep the heap
-    from shrinking, and memory would grow by a block for each of them.
+    On the heap, a small array between freed blocks of megabytes would keep their memory from being returned.
     """
     count = math.prod(shape)
     memory = map_memory(max(1, count * np.dtype(dtype).itemsize))

@@ -128,10 +128,8 @@ def build_checkpoint(
 ) -> None:
     """Run the jobs and publish their tensors at `out`, with all other files from the template.
 
-    There is one job per tensor, of any kind. A `CopyJob` copies one tensor's bytes, from a file or from a
-    tensor that is computed while it is read (`DerivedTensor`), under the name of its `spec`; several jobs may
-    copy one tensor. A name that begins with a module's folder (`2_Dense.linear.weight`) goes to that module's
-    file.
+    There is one job per written tensor; several jobs may copy one tensor under different names. A name that
+    begins with a module's folder (`2_Dense.linear.weight`) goes to that module's file.
 
     The template gives configs, tokenizer, modules and licences. `files` changes some of them or adds others,
     by path in the folder (`template.locate_in_trunk("config.json")`); the transformer's config also gets the
@@ -141,8 +139,8 @@ def build_checkpoint(
 
     `key` is text that decides the tensors' bytes: the options, and the content of the sources
     (`model.fingerprint`). Until `out` appears by one rename, the work is done in the folder `side` (default:
-    a hidden folder next to `out`), from which a killed build of the same key continues, to the same bytes.
-    Devices, workers and memory are the `machine`'s; they change no byte.
+    a hidden folder next to `out`), from which a killed build of the same key continues. The `machine` changes
+    no byte.
 
     Raises:
         CheckpointError: before anything is written, if `out` is occupied, two jobs have one name, or the disk
@@ -156,9 +154,8 @@ def build_checkpoint(
     problems = [f"{name}: {count} jobs make it" for name, count in names.items() if count > 1]
     own_config = template.locate_in_trunk("config.json") in (files or {})
     problems += describe_template_problems(template, config=not own_config)
-    problems += map(
-        str, find_disk_space_problems(sum(spec.nbytes for spec in specs), out.parent, side)
-    )
+    size = sum(spec.nbytes for spec in specs)
+    problems += map(str, find_disk_space_problems(size, out.parent, side))
     if problems:
         raise CheckpointError("\n".join(problems))
     header = build_header_texts(provenance or {})
