@@ -12,7 +12,6 @@ from .score_table import ScoreRow as ScoreRow
 from .score_table import ScoreTable as ScoreTable
 from .score_table import build_difference_tables as build_difference_tables
 from .score_table import build_table as build_table
-from .scores import DOMAINS as DOMAINS
 from .scores import MEANS as MEANS
 from .scores import Comparison as Comparison
 from .scores import Estimate as Estimate
@@ -22,5 +21,6 @@ from .scores import Verdict as Verdict
 from .scores_file import read_scores as read_scores
 from .scores_file import write_scores as write_scores
 from .task_groups import DOMAIN_WORDS as DOMAIN_WORDS
+from .task_groups import DOMAINS as DOMAINS
 from .task_groups import GROUP_OF as GROUP_OF
 from .task_groups import list_group_parts as list_group_parts

@@ -11,14 +11,10 @@ from emberge.contracts import Figure, HeatMap
 from emberge.wording import count_noun
 
 from emberge_evaluate.scores import Interval
+from emberge_evaluate.task_groups import TASK_GROUPS
 
 # What decides, by the word of a recipe.
-_GROUPS = {
-    "all": "the mean over tasks",
-    "kinds": "the mean over kinds of task",
-    "ind": "the mean over tasks in domain",
-    "ood": "the mean over tasks out of domain",
-}
+_PHRASES = {group.word: group.phrase for group in TASK_GROUPS}
 
 
 @dataclass(frozen=True)
@@ -106,8 +102,8 @@ class Selection:
 
     @property
     def _title(self) -> str:
-        if self.by in _GROUPS:
-            return _GROUPS[self.by]
+        if self.by in _PHRASES:
+            return _PHRASES[self.by]
         is_task = any(task.name == self.by for task in self.tasks)
         return self.by if is_task else f"the mean over tasks of kind {self.by}"
 

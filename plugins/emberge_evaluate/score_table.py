@@ -10,8 +10,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
-from emberge_evaluate.scores import DOMAINS, MEANS, Interval, Scores, Task
-from emberge_evaluate.task_groups import read_group_kind
+from emberge_evaluate.scores import MEANS, Interval, Scores, Task
+from emberge_evaluate.task_groups import DOMAINS, read_group_kind
 
 # Largest number of tasks whose rows come before those of means.
 _MOST_TASKS_BEFORE_MEANS = 6

@@ -7,18 +7,12 @@ from dataclasses import dataclass, field
 
 from emberge.contracts import LESS_IS_BETTER, TrainingCost
 
-from emberge_evaluate.task_groups import read_group_kind
+from emberge_evaluate.task_groups import DOMAINS, TASK_GROUPS, read_group_kind
 
-# Maps names of means, in the order of display, to their titles.
+# Maps names of means, in the order of display (domains first), to their titles.
 MEANS = {
-    "in": "in-domain mean",
-    "out": "out-of-domain mean",
-    "elsewhere": "mean elsewhere",
-    "task": "mean over tasks",
-    "type": "mean over kinds of task",
+    group.mean: group.title for group in sorted(TASK_GROUPS, key=lambda group: not group.domain)
 }
-# Domains of tasks and their titles.
-DOMAINS = {"in": "In domain", "out": "Out of domain", "elsewhere": "Elsewhere"}
 
 Interval = tuple[float, float]
 

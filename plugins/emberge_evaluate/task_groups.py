@@ -1,24 +1,52 @@
-"""Groups of tasks that are scored together.
-
-A word of a recipe (`ind`) means a group (`in`), whose mean has a name in `scores.json` (`task` is the mean of
-`all`). The mean of `type` is the mean of the means over each kind of task, as `Mean(TaskType)` in MTEB
-(Muennighoff et al., 2023, arXiv:2210.07316).
-"""
+"""Groups of tasks that are scored together."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 from emberge import RecipeError, TaskInfo, TaskScore, suggest
 from emberge.wording import join_some
 
+
+@dataclass(frozen=True)
+class TaskGroup:
+    """Tasks that are scored together, with their names in a recipe, in results and in texts."""
+
+    word: str
+    """Word of a recipe."""
+    name: str
+    """Name in comparisons, and for a domain its name in the facts of a task."""
+    mean: str
+    """Name of the group's mean in `scores.json`."""
+    title: str
+    """Title of the mean in tables."""
+    domain: str = ""
+    """The domain in plain English, for tasks of one domain, which may be unknown before a run."""
+
+    @property
+    def phrase(self) -> str:
+        """The mean in a sentence."""
+        return f"the mean over tasks {self.domain}" if self.domain else f"the {self.title}"
+
+
+# The mean of `kinds` is the mean of the means over each kind of task, as `Mean(TaskType)` in MTEB
+# (Muennighoff et al., 2023, arXiv:2210.07316).
+TASK_GROUPS = (
+    TaskGroup("all", "all", "task", "mean over tasks"),
+    TaskGroup("kinds", "type", "type", "mean over kinds of task"),
+    TaskGroup("ind", "in", "in", "in-domain mean", "in domain"),
+    TaskGroup("ood", "out", "out", "out-of-domain mean", "out of domain"),
+    TaskGroup("elsewhere", "elsewhere", "elsewhere", "mean elsewhere", "elsewhere"),
+)
 # Groups of tasks by the words of a recipe.
-GROUP_OF = {"all": "all", "kinds": "type", "ind": "in", "ood": "out", "elsewhere": "elsewhere"}
-# Words of a recipe for domains, which may be unknown before a run, in plain English.
-DOMAIN_WORDS = {"ind": "in domain", "ood": "out of domain", "elsewhere": "elsewhere"}
+GROUP_OF = {group.word: group.name for group in TASK_GROUPS}
+# Words of a recipe for domains, in plain English.
+DOMAIN_WORDS = {group.word: group.domain for group in TASK_GROUPS if group.domain}
 # Names of means by their groups; the mean over one kind of task has the name of its group.
-MEAN_OF = {"all": "task", "type": "type", "in": "in", "out": "out", "elsewhere": "elsewhere"}
-_DOMAINS = ("in", "out", "elsewhere")
+MEAN_OF = {group.name: group.mean for group in TASK_GROUPS}
+# Titles of the groups of one domain.
+DOMAINS = {group.name: group.domain.capitalize() for group in TASK_GROUPS if group.domain}
 # Prefix of the name of a group that is one kind of task, as a task may have the name of a kind.
 _KIND_PREFIX = "kind:"
 
@@ -41,7 +69,7 @@ def _select_tasks(tasks: Sequence[TaskInfo], group: str) -> list[TaskInfo]:
         return list(tasks)
     if (kind := read_group_kind(group)) is not None:
         return [task for task in tasks if task.kind == kind]
-    if group in _DOMAINS:
+    if group in DOMAINS:
         return [task for task in tasks if task.domain == group]
     named_tasks = [task for task in tasks if task.name == group]
     return named_tasks or [task for task in tasks if task.kind == group]
