@@ -15,7 +15,7 @@ from torch import Tensor
 
 from emberge_encoder.accepted_folders import MediaSupport
 from emberge_encoder.features import ClipReader, ImageReader, pad_whole_chunks
-from emberge_encoder.text_model import TextModel
+from emberge_encoder.text_model import ModelParts, TextModel
 from emberge_encoder.tokenizer import ChatFormat
 
 _KEPT_FEATURES = 32
@@ -136,12 +136,12 @@ class MediaModel(TextModel):
 
     def __init__(
         self,
-        *args: Any,
+        parts: ModelParts,
+        *,
         support: MediaSupport,
         readers: Mapping[MediaKind, ImageReader | ClipReader],
-        **options: Any,
     ) -> None:
-        super().__init__(*args, **options)
+        super().__init__(parts)
         assert self._chat is not None  # a folder that lists media has messages
         self._support = support
         self._readers = readers

@@ -60,33 +60,10 @@ _LORA_HAS_NO_HEAD = "lora trains no head that predicts tokens; leave it out for 
 class TextEncoder(LayoutOptions):
     """A transformers model with pooling, as SentenceTransformers understands it.
 
-    A folder with modules.json is used as that file says; an option given here overrides it. A bare
-    transformers folder needs `pooling` (`mean`, `cls`, `last`, `weighted_mean`), except if the model is
-    causal: then the last token is pooled. `normalize` scales embeddings to length 1; a bare folder does so by
-    default. `attention` switches causal models to bidirectional attention and back (BidirLM,
-    arXiv:2604.02045). Each loaded model is tested for the required attention. Hybrids with convolutions or
-    linear attention cannot be switched, and are refused. Mean pooling over causal attention is refused too,
-    unless `attention: causal` asks for it. `prompts` are texts by name (`query`, `document`), `max_length`
-    counts tokens, and `dtype` is the dtype of the weights. Saved models load without remote code. By default
-    a text is cut at the folder's limit, and never beyond the model's positions; padding comes after it,
-    whatever the tokenizer's side.
-
-    With `include_prompt: false` the transformer reads a prompt, but pooling excludes its tokens, as CoDiEmb
-    (arXiv:2508.11442) does with instructions; sentence-transformers does the same with the saved folder. A
-    token across the prompt's end belongs to the text, which sentence-transformers excludes: with byte-level
-    tokenizers end the prompt without a space. A chat template's prompt is always pooled.
-
-    `dense` is the size of embeddings that a new linear layer after the pooling gives, a stock Dense without
-    bias and activation. It begins as the identity, or as random orthogonal rows if it changes the size. A
-    student of a distillation has its teacher's vectors by it (LEAF, arXiv:2509.12539). A folder whose
-    last Dense has this size already keeps it.
-
-    `lora` trains an adapter on frozen weights. `gradient_checkpointing` keeps only each block's input and
-    computes the other activations again, which takes a fifth to a third longer.
-
-    Losses over tokens also train the head of the checkpoint's language model. A checkpoint without a head
-    needs `fresh_head: true`, which begins with a new one; no new weights are needed if the head only shares
-    the embeddings.
+    A folder with modules.json is used as that file says; an option given here overrides it. Each loaded model
+    is tested for the required attention. Mean pooling over causal attention is refused, unless `attention:
+    causal` asks for it. Saved models load without remote code. Padding comes after a text, whatever the
+    tokenizer's side.
 
     A folder that begins with a StaticEmbedding is a static model: a text's embedding is the mean of its
     tokens' vectors in float32 (the step `static_model`; model2vec). Of the options it takes `prompts` and
@@ -94,9 +71,7 @@ class TextEncoder(LayoutOptions):
 
     A folder that lists image or audio in its `modality_config` also reads images or audio, through the native
     classes of Qwen3-VL, Qwen3-ASR and Qwen3-Omni's thinker. Every input is then a message of its chat
-    template. `freeze` names parts of the transformer that are not trained, such as `[visual, audio_tower]`;
-    they are saved unchanged. An image larger than the model's limit and a clip of another sampling rate are
-    errors; `shrink` and `resample` convert them instead.
+    template.
 
     Example:
         trained:
@@ -109,13 +84,23 @@ class TextEncoder(LayoutOptions):
     """
 
     attention: Attention = "as is"
+    """Switch causal models to bidirectional attention and back (BidirLM, arXiv:2604.02045); hybrids with
+    convolutions or linear attention cannot be switched, and are refused."""
     dtype: Literal["float32", "bfloat16", "float16"] | None = None
+    """Dtype of the weights."""
     lora: Lora | None = None
+    """Train an adapter on frozen weights."""
     gradient_checkpointing: bool = False
+    """Keep only each block's input and compute other activations again: a fifth to a third slower."""
     fresh_head: bool = False
+    """Begin with a new head for losses over tokens, which train the checkpoint's own by default; needed if
+    the checkpoint has none, except where the head only shares the embeddings."""
     freeze: tuple[str, ...] = ()
+    """Parts of the transformer that are not trained and saved unchanged, such as `[visual, audio_tower]`."""
     resample: bool = False
+    """Convert clips of another sampling rate, which are otherwise errors."""
     shrink: bool = False
+    """Shrink images larger than the model's limit, which are otherwise errors."""
 
     @property
     def leaves_adapter(self) -> bool:
@@ -223,7 +208,7 @@ class TextEncoder(LayoutOptions):
     def load(
         self, checkpoint: Path, *, device: str, dtype: str, predicts_tokens: bool = False
     ) -> Encoder:
-        from emberge_encoder.text_model import TextModel
+        from emberge_encoder.text_model import ModelParts, TextModel
 
         if is_static_model(checkpoint):
             return self._load_static(checkpoint, device)
@@ -243,19 +228,28 @@ class TextEncoder(LayoutOptions):
 
             freeze(trunk, self.freeze, checkpoint)
         support = read_media_support(layout, config)
-        parts = (layout, config, trunk, tokenizer, adapter, chat, self.freeze, self.dense)
+        parts = ModelParts(
+            layout=layout,
+            config=config,
+            trunk=trunk,
+            tokenizer=tokenizer,
+            adapter=adapter,
+            chat=chat,
+            frozen=self.freeze,
+            dense=self.dense,
+        )
         if language_model is not None:
             from emberge_encoder.token_head import PredictingModel
 
-            model: TextModel = PredictingModel(*parts, language_model=language_model)
+            model: TextModel = PredictingModel(parts, language_model=language_model)
         elif support is not None:
             from emberge_encoder.features import build_media_readers
             from emberge_encoder.media_model import MediaModel
 
             readers = build_media_readers(support, resample=self.resample, shrink=self.shrink)
-            model = MediaModel(*parts, support=support, readers=readers)
+            model = MediaModel(parts, support=support, readers=readers)
         else:
-            model = TextModel(*parts)
+            model = TextModel(parts)
         model.module.to(device)
         return model
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -43,34 +44,43 @@ class EncoderModules(nn.Module):
         self.tail = nn.ModuleList(tail)
 
 
+@dataclass(frozen=True, kw_only=True)
+class ModelParts:
+    """What an encoder of text is made of.
+
+    `config` is the trunk's config.json as it will be saved, `frozen` names the trunk's parts that are not
+    trained, and `dense` is the size of a new linear layer's output.
+    """
+
+    layout: Layout
+    config: Mapping[str, Any]
+    trunk: Any
+    tokenizer: Any
+    adapter: LoraTrunk | None = None
+    chat: ChatFormat | None = None
+    frozen: tuple[str, ...] = ()
+    dense: int | None = None
+
+
 class TextModel:
-    """An encoder of text (see `Encoder`); `config` is the trunk's config.json as it will be saved."""
+    """An encoder of text (see `Encoder`)."""
 
     reads_queries_apart = False
 
-    def __init__(
-        self,
-        layout: Layout,
-        config: Mapping[str, Any],
-        trunk: Any,
-        tokenizer: Any,
-        adapter: LoraTrunk | None = None,
-        chat: ChatFormat | None = None,
-        frozen: Sequence[str] = (),
-        dense: int | None = None,
-    ) -> None:
+    def __init__(self, parts: ModelParts) -> None:
+        layout, trunk = parts.layout, parts.trunk
         self.layout = layout
-        self._frozen = tuple(frozen)
-        self._chat = chat
-        self._adapter = adapter
-        self._config = dict(config)
-        self._tokenizer = tokenizer
+        self._frozen = parts.frozen
+        self._chat = parts.chat
+        self._adapter = parts.adapter
+        self._config = dict(parts.config)
+        self._tokenizer = parts.tokenizer
         text_config = trunk.config.get_text_config()
         self._width = int(text_config.hidden_size)
         self._embeds_types = (getattr(text_config, "type_vocab_size", None) or 0) > 1
-        self._chain = EncoderModules(trunk, _load_tail(layout, self._width, dense))
+        self._chain = EncoderModules(trunk, _load_tail(layout, self._width, parts.dense))
         # Modules beside an adapter are frozen with the transformer.
-        self._chain.tail.requires_grad_(adapter is None)
+        self._chain.tail.requires_grad_(parts.adapter is None)
         self._recomputed = [m for m in trunk.modules() if getattr(m, CHECKPOINTING_KEY, False)]
         self._fingerprint: str | None = None
         self._limit = TextLimit.read(layout.trunk_folder)

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from emberge_encoder.packed_rows import collate_rows
-from emberge_encoder.text_model import TextModel
+from emberge_encoder.text_model import ModelParts, TextModel
 from emberge_encoder.trunk_weights import build_config, load_weights
 
 
@@ -27,8 +27,8 @@ class PredictingModel(TextModel):
 
     has_auxiliary = False
 
-    def __init__(self, *args: Any, language_model: Any, **options: Any) -> None:
-        super().__init__(*args, **options)
+    def __init__(self, parts: ModelParts, *, language_model: Any) -> None:
+        super().__init__(parts)
         self._language_model = language_model
         rows = int(language_model.config.get_text_config().vocab_size)
         self._mask_id = find_mask_id(self.layout.folder, self._tokenizer, rows)
