@@ -31,13 +31,13 @@ class LayoutOptions(Backbone):
     """Texts before others by name: `query`, `document`."""
     include_prompt: bool | None = None
     """With false the transformer reads a prompt, but pooling excludes its tokens, as CoDiEmb
-    (arXiv:2508.11442) does; sentence-transformers does the same with the saved folder. A token across the prompt's end belongs
-    to the text, which sentence-transformers excludes: with byte-level tokenizers end the prompt without a
-    space. A chat template's prompt is always pooled."""
+    (arXiv:2508.11442) does, and sentence-transformers with the saved folder. A token across the prompt's end
+    belongs to the text, which sentence-transformers excludes: with byte-level tokenizers end the prompt
+    without a space. A chat template's prompt is always pooled."""
     dense: Count | None = None
     """Size of embeddings of a new linear layer after the pooling, a stock Dense without bias and activation.
-    It begins as the identity, or as random orthogonal rows if it changes the size. A student of a distillation
-    has its teacher's vectors by it (LEAF, arXiv:2509.12539). A last Dense of this size is kept."""
+    It begins as the identity, or as random orthogonal rows if it changes the size, and gives a student its
+    teacher's vectors (LEAF, arXiv:2509.12539). A last Dense of this size is kept."""
     max_length: TextLength | None = None
     """Number of tokens at which a text is cut; by default the folder's limit or the model's positions."""
 

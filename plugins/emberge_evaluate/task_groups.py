@@ -11,18 +11,17 @@ from emberge.wording import join_some
 
 @dataclass(frozen=True)
 class TaskGroup:
-    """Tasks that are scored together, with their names in a recipe, in results and in texts."""
+    """Tasks that are scored together, with their names in a recipe, in results and in texts.
+
+    `word` is a recipe's, `name` is that of comparisons (and of a domain in tasks), `mean` is the mean's name
+    in `scores.json` and `title` its title. A group of one domain has the `domain` in plain English.
+    """
 
     word: str
-    """Word of a recipe."""
     name: str
-    """Name in comparisons, and for a domain its name in the facts of a task."""
     mean: str
-    """Name of the group's mean in `scores.json`."""
     title: str
-    """Title of the mean in tables."""
     domain: str = ""
-    """The domain in plain English, for tasks of one domain, which may be unknown before a run."""
 
     @property
     def phrase(self) -> str:

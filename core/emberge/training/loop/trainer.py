@@ -262,10 +262,7 @@ class Trainer:
                 self.ranks.run_on_first_rank(lambda: self.kept.keep(step, self.trainee.save))
 
     def _write_model(self, folder: Path | None) -> tuple[Path, ...]:
-        """Write the last or best model, and return the paths of the kept models in the result.
-
-        All ranks return together, as the first rank serves the store that the others read.
-        """
+        """Write the last or best model, and return the paths of the kept models in the result."""
         if self.history.best_weights:
             self._set_parameters(self.history.best_weights)
         if folder is None:
@@ -282,6 +279,7 @@ class Trainer:
 
         with self.trainee.gather_weights():
             kept_paths = self.ranks.run_on_first_rank(write)
+        # The first rank serves the store, so it ends after all others have read it.
         self.ranks.wait_for_all()
         return tuple(map(Path, kept_paths))
 
