@@ -1,10 +1,7 @@
 """Runner of a batch's chunks, with equal random numbers in each pass; it keeps graphs as memory allows.
 
-Losses of embeddings and losses over tokens use a chunk's output differently, but run chunks in the same way.
-Each chunk runs by itself, with its own random numbers and in the plan's precision. If a model's own loss term
-needs counts, a first pass runs all chunks of the batch. It keeps as many graphs as fit into memory, and the
-chunks without a kept graph are run again. Kept and repeated chunks give the same bits, as texts, seed and
-order are the same.
+Each chunk runs by itself, in the plan's precision. A first pass keeps as many graphs as fit into memory, and
+the other chunks are run again. They give the same bits, as texts, seed and order are the same.
 """
 
 from __future__ import annotations

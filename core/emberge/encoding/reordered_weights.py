@@ -20,8 +20,7 @@ MOST_BYTES = 1 << 30
 class ReorderedWeights:
     """Copies of the weights of a model's linear layers in oneDNN's order, built once and cached.
 
-    For float32 on a CPU, oneDNN multiplies by a reordered matrix about a fifth faster than by a matrix in
-    PyTorch's layout (MiniLM's layers, 2,048 rows, one thread: 99 against 75 GFLOP/s). Results differ by
+    For float32 on a CPU, oneDNN multiplies by a reordered matrix about a fifth faster. Results differ by
     rounding. If reordering would not help, the model runs unchanged.
     """
 

@@ -2,9 +2,8 @@
 
 A token loss is a mean over the scored positions of the whole batch, and their number is known before the
 first chunk runs. Each chunk therefore runs forward and backward once, weighted by its scored positions.
-Activations and logits of two chunks are never in memory together. A model with a loss term of its own needs
-the counts of the whole batch. It first runs all chunks up to their hidden states, as the gradient cache does
-for embeddings: graphs are kept while memory lasts, and the other graphs are computed again.
+A model with a loss term of its own needs the counts of the whole batch, so all its chunks first run up to
+their hidden states, as the gradient cache does for embeddings.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 """Training states and kept models on disk: complete or absent; the newest undamaged state is used.
 
-A state is a folder `step-N`. It is written under a temporary name, its files and then the folder are synced
-to disk, and it is renamed. Its manifest lists the SHA-256 of every file, so that a state damaged by a failing
-or full disk is skipped, and the state before it is used.
+A state is a folder `step-N`, written under a temporary name, synced to disk and renamed. Its manifest has the
+SHA-256 of every file, by which a damaged state is noticed.
 """
 
 from __future__ import annotations

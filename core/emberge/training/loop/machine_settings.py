@@ -93,9 +93,7 @@ def fit_token_budget(
     """Return the settings with a token budget that fits into memory, and save them; keep fitted settings.
 
     The budget is halved until the activations of a chunk, by those of the longest text, fit into the free
-    memory. Machines with enough memory, or hardly less, choose the same budget, and so compute the same sums.
-    The first rank decides for all ranks, which share the memory of a CPU. States are only saved later, so a
-    kill before this point changes no result.
+    memory. The first rank decides for all ranks. States are only saved later, so a kill changes no result.
     """
 
     def fit() -> MachineSettings:

@@ -83,8 +83,7 @@ class Trainer:
             was_scored = self._score_if_due(step + 1, log, metric)
             self.seconds = before + time.monotonic() - started
             self.cpu_seconds = time.process_time() - cpu_seconds_before
-            # Scoring a written model is expensive, so a state is saved at once: after a kill, it is
-            # not scored again.
+            # Scoring a written model is expensive, so a state is saved at once.
             if (was_scored and not self.history.is_in_memory) or self._is_due(step + 1):
                 with clock.saving():
                     log.flush_losses()
@@ -238,8 +237,7 @@ class Trainer:
         }
 
         def save() -> None:
-            # Logged metrics are on disk before the state, as a resumed training does not log them
-            # again.
+            # Metrics are on disk before the state, as a resumed training does not log them again.
             sync_tree(self.work, deep=False)
             TrainingState(step, tensors, facts).write(self.work / "states")
             self.history.drop_unneeded()
