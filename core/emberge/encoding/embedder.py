@@ -126,7 +126,7 @@ class TextEmbedder:
             prefetch_chunks(self.encoder, texts, pieces) as chunk_features,
         ):
             for index, piece in enumerate(pieces):
-                # Outside the `with`, as the caller's code runs at `yield`.
+                # The mode of inference would reach into the caller's code if it went on while this waits.
                 with torch.inference_mode(), self._reordered.use_reordered(self.token_budget):
                     out = embed_features(self.encoder, chunk_features[index]).embeddings.float()
                 if not bool(torch.isfinite(out).all()):

@@ -1,7 +1,4 @@
-"""Settings that the machine chooses once for a training: threads, precision, size of chunks.
-
-Chunks have the size at which the device is fast, and are smaller if memory is short.
-"""
+"""Settings that the machine chooses once for a training: threads, precision, size of chunks."""
 
 from __future__ import annotations
 
