@@ -78,8 +78,7 @@ class TrainingError(EmbergeError):
         self.step = step
 
 
-# Errors that repeating the command does not remove: a file is missing, or may not be read or
-# written.
+# Errors that remain when the command is repeated: a file is missing, or not readable or writable.
 _PERMANENT_ERRORS = (FileNotFoundError, NotADirectoryError, IsADirectoryError, PermissionError)
 
 

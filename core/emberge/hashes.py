@@ -34,8 +34,7 @@ _MOST_FILES = 4096
 # A file that changed this many nanoseconds ago could change again within one tick of its clock.
 _FRESH_NANOSECONDS = 100_000_000
 # Bytes that are mapped at once, so that little memory is resident: a multiple of every machine's
-# page size. Hashing them takes far longer than the time for which another thread, importing torch,
-# blocks the interpreter.
+# page size. Hashing takes far longer than another thread, importing torch, blocks the interpreter.
 _MAPPED_BYTES = 256 << 20
 
 

@@ -125,8 +125,7 @@ def make_printable(text: object) -> str:
     written as escapes, `\x1b`. Called where text leaves the program, and nowhere before.
     """
     plain_text = str(text)
-    # Nearly all texts are plain; checking each of their characters would take a hundred times as
-    # long.
+    # Nearly all texts are plain; checking each character would take a hundred times as long.
     return plain_text if plain_text.isprintable() else "".join(map(_escape_unprintable, plain_text))
 
 

@@ -215,11 +215,7 @@ def clean(options: argparse.Namespace, _: object) -> int:
 
 
 def _ask_user(what: str) -> bool:
-    """Ask the user and return whether the answer is yes.
-
-    Raises:
-        RecipeError: if there is no terminal to ask at.
-    """
+    """Ask the user and return whether the answer is yes; refuse if there is no terminal to ask at."""
     if not sys.stdin.isatty():
         raise RecipeError("nothing was removed: there is no terminal to ask at; --yes does not ask")
     try:

@@ -12,8 +12,7 @@ from emberge.wording import hide_places
 
 # The plus sign at which an adapter begins: it precedes a folder, a hub id or `pkg:`.
 _ADAPTER_SIGN = re.compile(r"\+(?=(?:\.{1,2}|~|[\w.-]+)?/|\w+:)")
-# Longest name of a part, in characters. Of a longer name the end is kept, since paths of models
-# differ there.
+# Longest name of a part, in characters. A longer name keeps its end, where paths of models differ.
 _LONGEST_TEXT = 80
 
 

@@ -31,8 +31,7 @@ MEDIA_NAMES: Mapping[str, MediaKind] = {
 }
 # Names of columns with texts that describe the medium in another column.
 CAPTION_NAMES = ("caption", "captions", "text", "transcription", "transcript", "description")
-# Names of columns with pairs of texts that need not belong together: their label is a degree of
-# similarity.
+# Names of columns with pairs of texts that need not belong together; the label is their similarity.
 SIMILARITY_NAMES = frozenset(
     {
         *("sentence1", "sentence_1", "sentence_a", "text1", "question1"),

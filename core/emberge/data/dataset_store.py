@@ -216,10 +216,7 @@ class _LabelledTexts:
     """The choice of positives and negatives for rows of a text and a label, from all rows of the file.
 
     The texts drawn for a row depend only on the dataset's name and the row, so they are equal in every epoch
-    and bag.
-
-    Raises:
-        DataError: if a row has no positive or no negative.
+    and bag. A row without a positive or a negative is refused.
     """
 
     def __init__(self, name: str, rows: ParsedRows) -> None:

@@ -114,7 +114,9 @@ def find_disk_space_problems(size: int, out: Path, begun: Path | None) -> Iterat
 
     The bytes that a killed process has already written into the folder `begun` are counted as free.
     """
-    free = _free_space(out) + (_count_weight_bytes_on_disk(begun) if begun is not None else 0)
+    free = _free_space(out)
+    if begun is not None:
+        free += sum(512 * path.stat().st_blocks for path in begun.rglob("*.safetensors"))
     if size + _SIDE_FILES_SIZE > free:
         yield Problem(
             f"the result needs {format_size(size)} and the disk has {format_size(free)} free; "
@@ -126,8 +128,3 @@ def find_disk_space_problems(size: int, out: Path, begun: Path | None) -> Iterat
 def _free_space(folder: Path) -> int:
     existing = next(path for path in (folder, *folder.absolute().parents) if path.is_dir())
     return shutil.disk_usage(existing).free
-
-
-def _count_weight_bytes_on_disk(folder: Path) -> int:
-    """Return the bytes of disk that a folder's partly written weights occupy."""
-    return sum(512 * path.stat().st_blocks for path in folder.rglob("*.safetensors"))

@@ -113,11 +113,7 @@ def _find_old_work(out_folder: OutFolder, last_steps: list[dict[str, Any]]) -> I
 
 
 def _remove_folder(path: Path) -> None:
-    """Remove a folder under a side name, so that its remains are not mistaken for a complete folder.
-
-    Raises:
-        EmbergeError: if the system refuses to remove it.
-    """
+    """Remove a folder under a side name, so that its remains are not mistaken for a complete folder."""
     side = path.with_name(build_side_name(path.name))
     try:
         path.rename(side)

@@ -28,8 +28,7 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-# Number of batches of the first epoch that the fingerprint hashes, to notice code that draws other
-# batches.
+# Batches of the first epoch that the fingerprint hashes, to notice code that draws other batches.
 PROBED_BATCHES = 16
 # Number of epochs whose batches are in memory: the epoch that ends and the epoch that begins.
 EPOCHS_IN_MEMORY = 2
@@ -194,12 +193,7 @@ class BatchPlan:
             yield self._build_epoch_batches(0)[int(step)]
 
     def _require_one_kind(self, batch: Batch) -> Batch:
-        """Return a batch after checking that its pairs are of one kind.
-
-        Raises:
-            DataError: if the batch has several kinds, such as images and sounds, whose distances are not
-                comparable.
-        """
+        """Return a batch; refuse several kinds of pairs, as distances of images and sounds do not compare."""
         names = [part.dataset for part in batch.parts if len(part.rows)]
         name_by_pair = {self._infos[name].pair: name for name in names}
         if len(name_by_pair) > 1:
@@ -231,15 +225,12 @@ class BatchPlan:
     def __getitem__(self, step: int) -> PlannedBatch:
         if not 0 <= step < self.steps:
             raise IndexError(f"step {step} of {self.steps}")
-        epoch = self._find_epoch(step)
+        epoch = bisect.bisect_right(self.starts, step) - 1
         batch = self._require_one_kind(self._build_epoch_batches(epoch)[step - self.starts[epoch]])
         parts = tuple(
             self._plan_part(part, batch.negatives) for part in batch.parts if len(part.rows)
         )
         return PlannedBatch(step, epoch, batch.stage, parts)
-
-    def _find_epoch(self, step: int) -> int:
-        return bisect.bisect_right(self.starts, step) - 1
 
     def __iter__(self) -> Iterator[PlannedBatch]:
         return (self[step] for step in range(self.steps))

@@ -185,7 +185,7 @@ class FitResult:
     """Result of a training, without its model.
 
     `pool` has the number of rows per dataset after the samplers' selection. `losses` are means over the last
-    tenth of each dataset's steps (at least one step). `curve` has points (step, mean loss since the previous
+    tenth of each dataset's steps (at least one step). `curve` has points (step, mean loss since the last
     point).
     `seconds` and `cpu_seconds` are summed over interruptions, without work that was lost; `cpu_seconds` are
     those of all threads of the first rank's process. `checkpoints` are the paths of kept models inside the

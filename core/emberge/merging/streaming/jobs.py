@@ -397,7 +397,8 @@ class MergeJob(TensorJob):
         if not error.is_unreadable:
             return self._build_damage_error(source)
         spec = source.spec
-        reason = "ends inside" if _is_cut_short(spec) else "cannot be read within"
+        is_short = spec.file.exists() and spec.file.stat().st_size < spec.offset + spec.nbytes
+        reason = "ends inside" if is_short else "cannot be read within"
         return CheckpointError(f"{spec.file}: {reason} tensor '{spec.name}'; get the file again")
 
     def _build_damage_error(self, source: TensorSource) -> CheckpointError:
@@ -514,11 +515,6 @@ def _list_sources(job: TensorJob) -> list[TensorSource]:
 def _is_plain(source: TensorSource) -> bool:
     """Return whether the source's elements can be read as stored bytes."""
     return not isinstance(source.spec, DerivedTensor) and source.spec.dtype in DTYPES
-
-
-def _is_cut_short(spec: TensorSpec) -> bool:
-    """Return whether the tensor's file ends before the tensor does."""
-    return spec.file.exists() and spec.file.stat().st_size < spec.offset + spec.nbytes
 
 
 def _read_numbers(source: TensorSource, start: int, into: np.ndarray, place: RowsPlace) -> None:

@@ -68,12 +68,6 @@ class _TokenAligner:
         """Return a plan that only reports problems."""
         return TokenPlan(self.output_tokenizer, problems=tuple(map(Problem, problems)))
 
-    def find_tokenizer(self, name: str) -> Tokenizer:
-        """Return the tokenizer of a model that has one."""
-        tokenizer = next(m.tokenizer for m in self.models if m.name == name)
-        assert tokenizer is not None
-        return tokenizer
-
     def describe_id_problems(self) -> Iterator[str]:
         """Yield the problems of new tokens in a tokenizer that numbers its tokens by position."""
         if self.output_tokenizer.is_complete and self.output_tokenizer.algorithm != "Unigram":
@@ -188,7 +182,8 @@ class ByIds(_TokenAligner):
 
     def _add_token(self, token_id: int, name: str) -> str | None:
         """Add the token of an id that the result's tokenizer lacks, and return it; None if that fails."""
-        owner = self.find_tokenizer(name)
+        owner = next(m.tokenizer for m in self.models if m.name == name)
+        assert owner is not None
         token = owner.texts[token_id]
         if token in self.output_tokenizer.tokens:
             self._note_twin(token, self.output_tokenizer.tokens[token], token_id)
@@ -338,7 +333,9 @@ def align_tokens(
     except EmbergeError as error:
         return TokenPlan(problems=(Problem(str(error)),))
     all_models = [*token_models, *([origin] if origin is not None else [])]
-    have_same_tokens = all(_have_same_tokens(output_tokenizer, m.tokenizer) for m in all_models)
+    have_same_tokens = all(
+        m.tokenizer is None or m.tokenizer.tokens == output_tokenizer.tokens for m in all_models
+    )
     if have_same_tokens and len({m.rows for m in (*all_models, template_model)} - {None}) < 2:
         return TokenPlan(output_tokenizer)
     matcher = ByTexts if policy.policy == "union" and not have_same_tokens else ByIds
@@ -357,7 +354,3 @@ def align_tokens(
 def _count_embedding_rows(names: TensorNames | None) -> int | None:
     embedding = names.find_embedding() if names is not None else None
     return embedding.shape[0] if embedding is not None else None
-
-
-def _have_same_tokens(first: Tokenizer, second: Tokenizer | None) -> bool:
-    return second is None or first.tokens == second.tokens

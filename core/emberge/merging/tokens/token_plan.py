@@ -64,8 +64,9 @@ class TokenPlan:
 
         `out` is the result's folder, `trunk` that of its transformer; both have all files of the template.
         """
-        if self.rows is not None:
-            _write_size(trunk / "config.json", self.rows)
+        config = trunk / "config.json"
+        if self.rows is not None and config.is_file():
+            _write_json(config, TrunkConfig(read_object(config)).change({"vocab_size": self.rows}))
         if not self.new_tokens:
             return
         folder = trunk if (trunk / "tokenizer.json").is_file() else out
@@ -88,12 +89,6 @@ class TokenModel:
         """Return whether the model has this token at id `token_id`, and an embedding row for it."""
         has_token = self.tokenizer is None or self.tokenizer.texts.get(token_id) == token
         return has_token and (self.rows is None or token_id < self.rows)
-
-
-def _write_size(path: Path, rows: int) -> None:
-    if not path.is_file():
-        return
-    _write_json(path, TrunkConfig(read_object(path)).change({"vocab_size": rows}))
 
 
 def _insert_tokens(folder: Path, new: Sequence[NewToken]) -> None:

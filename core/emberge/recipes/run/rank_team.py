@@ -75,11 +75,7 @@ class RankTeam(InThisProcess):
 
     @contextlib.contextmanager
     def _run_together(self, call: _StepCall) -> Iterator[None]:
-        """Make the other ranks run a step during the block; after an error here, check that they failed too.
-
-        Raises:
-            RanksError: if ranks were lost, now or in an earlier step.
-        """
+        """Make the other ranks run a step during the block; if it fails here, check that they failed too."""
         if self._broken:
             raise RanksError(f"{self._broken}; nothing more can be trained in this run")
         with self._agree_on_outcome():
@@ -88,11 +84,7 @@ class RankTeam(InThisProcess):
 
     @contextlib.contextmanager
     def _agree_on_outcome(self) -> Iterator[None]:
-        """Run a step in the block, and compare with the other ranks whether it failed.
-
-        Raises:
-            RanksError: if a rank was lost, or another rank failed alone.
-        """
+        """Run a step in the block, and compare with the other ranks whether it failed."""
         self._calls += 1
         try:
             yield

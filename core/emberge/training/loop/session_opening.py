@@ -35,12 +35,7 @@ from emberge.training.batch_loss import Objective
 from emberge.training.batch_plan import BatchPlan, refuse_unknown_names
 from emberge.training.batch_texts import TextSampling
 from emberge.training.example_table import ExampleTable, build_tables
-from emberge.training.fit_options import (
-    PAIRS_ALONE,
-    FitJob,
-    GuideRequest,
-    choose_negatives,
-)
+from emberge.training.fit_options import PAIRS_ALONE, FitJob, GuideRequest, choose_negatives
 from emberge.training.loop.checkpoints import SaveClock
 from emberge.training.loop.machine_settings import (
     MachineSettings,
@@ -151,12 +146,7 @@ def _read_once(ranks: Ranks, read: Callable[[], T]) -> T:
 
 
 def _refuse_job(job: FitJob, splits_weights: bool, takes_losses: bool) -> None:
-    """Refuse losses that do not fit the data, unknown names in options, and what ranks cannot split.
-
-    Raises:
-        CheckpointError: if the model cannot be trained, or ranks cannot split it.
-        DataError: if losses or names do not fit the data.
-    """
+    """Refuse losses that do not fit the data, unknown names in options, and what ranks cannot split."""
     infos = [dataset.info for dataset in job.datasets]
     refuse_unknown_names({"loss": job.losses, **vars(job.options)}, infos)
     if takes_losses:
@@ -183,11 +173,7 @@ def _needs_windows(job: FitJob, info: DatasetInfo) -> bool:
 
 
 def _load_encoder(job: FitJob, ranks: Ranks) -> Encoder:
-    """Return the job's encoder, with a head if a loss predicts tokens.
-
-    Raises:
-        CheckpointError: if it cannot be loaded, or cannot predict tokens as the losses need.
-    """
+    """Return the job's encoder, with a head if a loss predicts tokens."""
     infos = [dataset.info for dataset in job.datasets]
     predicts_tokens = any(_needs_windows(job, info) for info in infos)
     losses = [loss for info in infos for loss in job.losses.of(info.name, info.task) or ()]
@@ -224,11 +210,7 @@ def _build_pool(datasets: Sequence[Dataset], windows: Mapping[str, WindowTable])
 
 
 def _plan_batches(job: FitJob, pool: Pool, warn: Warn | None) -> BatchPlan:
-    """Return the job's batch plan; warnings of its samplers and its length go to `warn`, if given.
-
-    Raises:
-        DataError: if an encoder of pairs would need scores of other rows' texts.
-    """
+    """Return the job's batch plan; warnings of its samplers and its length go to `warn`, if given."""
     options = job.options
     with warnings.catch_warnings(record=warn is not None) as caught:
         if warn is not None:
