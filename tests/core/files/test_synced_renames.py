@@ -10,6 +10,7 @@ import pytest
 import torch
 from emberge import DataEntry, DataRef, Machine, Model, ModelRef, TaskInfo, TaskScore, run_recipe
 from emberge.data import load_datasets
+from emberge.files import replace_folder
 from emberge.merging import MergeInput, Statistics
 from emberge.training import TrainingState
 from emberge_data import JsonLines
@@ -69,6 +70,10 @@ def convert(disk: Path) -> None:
     convert_pickles(disk)
 
 
+def fill(disk: Path) -> None:
+    replace_folder(disk / "filled", lambda side: (side / "x").touch())
+
+
 @pytest.mark.parametrize(
     ("work", "costs_time"),
     [
@@ -79,6 +84,7 @@ def convert(disk: Path) -> None:
         (keep_statistics, set()),
         (keep_score, set()),
         (convert, set()),
+        (fill, set()),
     ],
 )
 def test_every_publishing_syncs_then_renames_then_syncs_the_name(

@@ -12,6 +12,7 @@ import pytest
 import torch
 from emberge import EmbergeError, Plugins, check_recipe, load_plugins, parse_recipe, run_recipe
 from emberge.results import read_artifact
+from emberge_merge.adapters.adapter_writer import AdapterParts
 from emberge_merge.adapters.low_rank import Truncation, factorise, factorise_product
 from safetensors.torch import load_file, save_file
 from torch import Tensor
@@ -140,6 +141,13 @@ def test_a_pooler_that_the_base_lacks_is_named_and_no_change(
     assert not any("pooler" in name for name in load_file(folder / "adapter_model.safetensors"))
     assert "pooler" in "\n".join(read_artifact(folder).warnings)  # type: ignore[union-attr]
     assert_same_pass(hidden(adapted(base, folder)), hidden(loaded(tuned)), base)
+
+
+def test_a_module_inside_one_that_is_kept_whole_cannot_be_adapted() -> None:
+    names = frozenset({"a.weight", "a.b.weight"})
+    factors: dict[str, Any] = {"a.b": None}
+    with pytest.raises(EmbergeError, match=r"a\.b: the change cannot be an adapter's, as 'a' "):
+        AdapterParts(names, factors=factors, changed_names={"a.weight"}).list_saved_modules()
 
 
 @pytest.mark.parametrize("strategy", ["linear", "{ties: {density: 0.6}}", "multi_slerp"])
