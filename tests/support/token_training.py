@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
-from emberge import DatasetInfo, PerDataset, Tokens, make_seed
+from emberge import Batch, DatasetInfo, PerDataset, Pool, Sampler, Tokens, make_seed
+from emberge.contracts import BatchPart
 from emberge_train import MLM, BatchShuffle
 from safetensors.torch import load_file
 
@@ -24,6 +26,19 @@ OPTIONS: dict[str, Any] = {
     **{"weight_decay": 0.0, "max_grad_norm": None, "adam_epsilon": EPSILON, "dropout": False},
     **{"token_budget": 150, "logging_steps": 1},
 }
+
+
+@dataclass(frozen=True, kw_only=True)
+class Together(Sampler):
+    """One batch with rows of every dataset named."""
+
+    names: tuple[str, ...]
+
+    def batches(self, pool: Pool, seed: int) -> list[Batch]:
+        parts = {
+            info.name: BatchPart(info.name, range(4 if info.task == "text" else 8)) for info in pool
+        }
+        return [Batch(tuple(parts[name] for name in self.names))]
 
 
 def windows_of(tokenizer: Any, data: InMemory) -> list[list[int]]:

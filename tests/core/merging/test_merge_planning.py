@@ -16,6 +16,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from tests.support import tiny
+from tests.support.whole import edit
 
 
 def model(folder: Path, tensors: dict[str, Tensor], **config: Any) -> Path:
@@ -146,11 +147,6 @@ def test_tokens_without_a_row_are_a_warning(bert: Path, tmp_path: Path) -> None:
     assert not found.problems
     assert any('no model has a row for the tokens "[NEW]"' in said for said in found.warnings)
     assert not problems(bert, other, tokenizer=other)
-
-
-def edit(folder: Path, file: str, **changes: Any) -> None:
-    path = folder / file
-    path.write_text(json.dumps({**json.loads(path.read_text()), **changes}))
 
 
 def test_another_number_of_heads_is_a_problem_even_with_equal_shapes(

@@ -7,15 +7,10 @@ import random
 from pathlib import Path
 
 import pytest
-from emberge import DataError, Plugins, RecipeError, load_plugins
+from emberge import DataError, Plugins, RecipeError
 from emberge_adapt import read_columns, read_facts, recognise_data
 
 from tests.support.tiny import WORDS
-
-
-@pytest.fixture(scope="module")
-def plugins() -> Plugins:
-    return load_plugins()
 
 
 def write_pairs(path: Path, count: int = 60, *, heading: str = "query,document") -> Path:

@@ -13,7 +13,6 @@ from emberge import (
     Plugins,
     RecipeError,
     check_recipe,
-    load_plugins,
     load_recipe,
     run_recipe,
 )
@@ -37,11 +36,6 @@ steps:
       audio: ./audio
 """
 CLOSER = "family"
-
-
-@pytest.fixture(scope="module")
-def plugins() -> Plugins:
-    return load_plugins()
 
 
 def refused(place: Path, plugins: Plugins, text: str = RECIPE) -> str:

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from emberge import Plugins, join_parts, load_plugins, parse_recipe, run_recipe
+from emberge import Plugins, join_parts, parse_recipe, run_recipe
 from emberge.encoding import TextEmbedder
 from emberge.media import MediaFolder
 from emberge.model_folder import read_trunk_settings
@@ -34,11 +34,6 @@ with warnings.catch_warnings():
 
 IMAGE, AUDIO = 262, 266
 START, END, HEAR, HEARD = 260, 261, 264, 265
-
-
-@pytest.fixture(scope="module")
-def plugins() -> Plugins:
-    return load_plugins()
 
 
 @functools.cache

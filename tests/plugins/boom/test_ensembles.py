@@ -5,16 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from emberge import Plugins, load_plugins
+from emberge import Plugins
 from safetensors.torch import load_file
 
 from tests.plugins.boom.recipes import artifact, details, run, write_data
 from tests.support.tolerance import assert_combined
-
-
-@pytest.fixture(scope="module")
-def plugins() -> Plugins:
-    return load_plugins(block=())
 
 
 @pytest.fixture(scope="module")

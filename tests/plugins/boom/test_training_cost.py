@@ -6,15 +6,10 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
-from emberge import Plugins, load_plugins
+from emberge import Plugins
 from emberge.contracts import TrainingCost
 
 from tests.plugins.boom.recipes import artifact, details, run, write_data
-
-
-@pytest.fixture(scope="module")
-def plugins() -> Plugins:
-    return load_plugins(block=())
 
 
 @pytest.fixture(scope="module")

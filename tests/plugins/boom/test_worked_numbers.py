@@ -11,17 +11,12 @@ from pathlib import Path
 
 import pytest
 import torch
-from emberge import Plugins, load_plugins
+from emberge import Plugins
 from emberge_merge import Linear, ModelStock, MultiSlerp
 from torch import Tensor
 
 from tests.plugins.boom.recipes import artifact, details, run
 from tests.support.merge_in_memory import merge_state_dicts
-
-
-@pytest.fixture(scope="module")
-def plugins() -> Plugins:
-    return load_plugins(block=())
 
 
 def at_cosine(cosine: float, count: int) -> list[Tensor]:

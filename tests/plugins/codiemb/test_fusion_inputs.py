@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from emberge import CheckpointError, Plugins, check_recipe, load_plugins, parse_recipe, run_recipe
+from emberge import CheckpointError, Plugins, check_recipe, parse_recipe, run_recipe
 from emberge.merging import Statistics
 from emberge.model_folder import Checkpoint, hash_model
 from emberge.tensor_names import find_layer
@@ -17,11 +17,6 @@ from tests.support import tiny
 from tests.support.peft_adapters import save_adapter
 
 LAYERS = ("embeddings", "layers.0", "layers.1", "pooler")
-
-
-@pytest.fixture(scope="module")
-def plugins() -> Plugins:
-    return load_plugins()
 
 
 @pytest.fixture(scope="module")

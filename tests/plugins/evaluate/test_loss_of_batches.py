@@ -16,7 +16,6 @@ from emberge import (
     PerDataset,
     Plugins,
     check_recipe,
-    load_plugins,
     parse_recipe,
     run_recipe,
 )
@@ -35,11 +34,6 @@ HELD = (
     "loss: {default: {infonce: {temperature: 0.1}}, by_task: {sts: cosent}}, "
     "sampler: {batch_shuffle: {batch_size: 16, tail: keep}}}}"
 )
-
-
-@pytest.fixture(scope="module")
-def plugins() -> Plugins:
-    return load_plugins(block=())
 
 
 @pytest.fixture

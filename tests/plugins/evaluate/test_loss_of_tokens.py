@@ -22,7 +22,6 @@ from emberge import (
     TaskScore,
     Tokens,
     check_recipe,
-    load_plugins,
     make_seed,
     parse_recipe,
     run_recipe,
@@ -43,11 +42,6 @@ LOSS = MLM(share=0.4, masked=0.8, random=0.1)
 SAMPLER = (BatchShuffle(batch_size=PerDataset(default=32), tail="keep"),)
 ENCODER = "backbone: {text_encoder: {pooling: mean}}"
 SETS = {"english": texts(24), "code": texts(10)}
-
-
-@pytest.fixture(scope="module")
-def plugins() -> Plugins:
-    return load_plugins(block=())
 
 
 @pytest.fixture(scope="module")

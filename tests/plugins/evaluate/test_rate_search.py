@@ -11,7 +11,6 @@ from emberge import (
     Plugins,
     RecipeError,
     check_recipe,
-    load_plugins,
     parse_recipe,
     run_recipe,
 )
@@ -44,11 +43,6 @@ steps:
       metric: loss
       top: 1
 """
-
-
-@pytest.fixture(scope="module")
-def plugins() -> Plugins:
-    return load_plugins(block=())
 
 
 @pytest.fixture(scope="module")

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from emberge import CheckpointError, Plugins, check_recipe, load_plugins, parse_recipe, run_recipe
+from emberge import CheckpointError, Plugins, check_recipe, parse_recipe, run_recipe
 from emberge.results import read_artifact
 from emberge_export import export_step, onnx_exporter
 from numpy.typing import NDArray
@@ -24,11 +24,6 @@ needs_onnx = pytest.mark.usefixtures("onnx")
 def onnx() -> None:
     for package in ("onnx", "onnxscript", "onnxruntime"):
         pytest.importorskip(package, reason=f"no {package}: pip install 'emberge[export]'")
-
-
-@pytest.fixture(scope="module")
-def plugins() -> Plugins:
-    return load_plugins()
 
 
 @pytest.fixture

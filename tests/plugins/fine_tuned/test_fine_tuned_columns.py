@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from emberge import DataRef, Plugins, RecipeError, check_recipe, load_plugins, parse_recipe
+from emberge import DataRef, Plugins, RecipeError, check_recipe, parse_recipe
 from emberge_fine_tuned import TaskEntry, TaskRowSource
 
 from tests.support.tuned_sets import RATE, rows, scored, source, task, tuner, write_sets
@@ -18,11 +18,6 @@ pytestmark = pytest.mark.usefixtures("no_dropout")
 
 # Labels of another corpus, as its rows have them and as the task has them.
 OTHER_LABELS = {"1": "money", "0": "code"}
-
-
-@pytest.fixture(scope="module")
-def plugins() -> Plugins:
-    return load_plugins(block=())
 
 
 @pytest.fixture

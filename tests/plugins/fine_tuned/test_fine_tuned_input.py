@@ -8,15 +8,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from emberge import Plugins, RecipeError, check_recipe, load_plugins, parse_recipe
+from emberge import Plugins, RecipeError, check_recipe, parse_recipe
 from emberge_fine_tuned.hub_tasks import COLLECTIONS, list_hub_tasks, read_hub_tasks
 
 from tests.support.tuned_sets import rows, write_sets
-
-
-@pytest.fixture(scope="module")
-def plugins() -> Plugins:
-    return load_plugins(block=())
 
 
 @pytest.fixture

@@ -9,13 +9,14 @@ from typing import Any
 
 import pytest
 import torch
-from emberge import DataRef, Plugins, check_recipe, load_plugins, parse_recipe
+from emberge import Plugins, check_recipe, parse_recipe
 from emberge.media import MediaFolder
 from emberge_encoder import TextEncoder
-from emberge_fine_tuned import FineTuned, TaskEntry, TaskRowSource
+from emberge_fine_tuned import FineTuned, TaskEntry
 
 from tests.support.bench import Bench, model_at
 from tests.support.media_models import RATE, SIDE, Family, media_model, tone
+from tests.support.tuned_sets import source
 
 pytestmark = pytest.mark.usefixtures("no_dropout")
 
@@ -67,10 +68,6 @@ def write_sets(folder: Path, kind: str) -> Path:
         ]
         (folder / f"{name}.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
     return folder
-
-
-def source(folder: Path, name: str) -> TaskRowSource:
-    return TaskRowSource(path=DataRef(str(folder / f"{name}.jsonl")))
 
 
 def entry(folder: Path, **more: Any) -> TaskEntry:
@@ -163,11 +160,6 @@ def test_the_head_reads_the_states_that_the_model_embeds(
 
 
 # ── before the run ──────────────────────────────────────────────────────────────────────────────
-
-
-@pytest.fixture(scope="module")
-def plugins() -> Plugins:
-    return load_plugins(block=())
 
 
 @pytest.fixture

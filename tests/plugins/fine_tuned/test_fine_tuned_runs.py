@@ -10,7 +10,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from emberge import Machine, Plugins, check_recipe, load_plugins, parse_recipe, run_recipe
+from emberge import Machine, Plugins, check_recipe, parse_recipe, run_recipe
 from emberge_evaluate import read_scores
 
 from tests.support import tiny
@@ -25,11 +25,6 @@ TASKS = """
             head: regression
             label: grade
             start: subject"""
-
-
-@pytest.fixture(scope="module")
-def plugins() -> Plugins:
-    return load_plugins(block=())
 
 
 @pytest.fixture

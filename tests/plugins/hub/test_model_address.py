@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from emberge import CheckpointError, Plugins, check_recipe, load_plugins, parse_recipe, run_recipe
+from emberge import CheckpointError, Plugins, check_recipe, parse_recipe, run_recipe
 from emberge.model_folder import Checkpoint
 from emberge.results import read_artifact
 from emberge.tensor_files import tensor_fetcher
@@ -28,11 +28,6 @@ steps:
       base: {0}/base
       strategy: {1}
 """
-
-
-@pytest.fixture(scope="module")
-def plugins() -> Plugins:
-    return load_plugins()
 
 
 @pytest.fixture(autouse=True)

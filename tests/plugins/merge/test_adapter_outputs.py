@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 import torch
-from emberge import EmbergeError, Plugins, check_recipe, load_plugins, parse_recipe, run_recipe
+from emberge import EmbergeError, Plugins, check_recipe, parse_recipe, run_recipe
 from emberge.results import read_artifact
 from emberge_merge.adapters.adapter_writer import AdapterParts
 from emberge_merge.adapters.low_rank import Truncation, factorise, factorise_product
@@ -23,11 +23,6 @@ from tests.support.tolerance import assert_near, assert_same_pass, gamma, near
 
 IDS = torch.arange(5, 25)[None]
 LAYER = "encoder.layer.0.attention.self.query"
-
-
-@pytest.fixture(scope="module")
-def plugins() -> Plugins:
-    return load_plugins()
 
 
 @pytest.fixture(scope="module")

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 import torch
-from emberge import EmbergeError, Plugins, check_recipe, load_plugins, parse_recipe, run_recipe
+from emberge import EmbergeError, Plugins, check_recipe, parse_recipe, run_recipe
 from emberge.results import read_artifact
 from emberge_merge.steps.merge_options import keep_base
 from safetensors import safe_open
@@ -20,11 +20,6 @@ from tests.support.registered import CHAINS
 from tests.support.tolerance import assert_combined
 
 KEEP = 0.25
-
-
-@pytest.fixture(scope="module")
-def plugins() -> Plugins:
-    return load_plugins(block=())
 
 
 @pytest.fixture

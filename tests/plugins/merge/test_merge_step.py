@@ -16,7 +16,6 @@ from emberge import (
     Model,
     Plugins,
     check_recipe,
-    load_plugins,
     parse_recipe,
     run_recipe,
 )
@@ -28,11 +27,6 @@ from safetensors.torch import load_file
 
 from tests.support.fixture_types import Patch
 from tests.support.tolerance import assert_combined
-
-
-@pytest.fixture(scope="module")
-def plugins() -> Plugins:
-    return load_plugins(block=())
 
 
 @pytest.fixture

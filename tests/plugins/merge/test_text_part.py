@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 import torch
-from emberge import Plugins, RecipeError, check_recipe, load_plugins, load_recipe, run_recipe
+from emberge import Plugins, RecipeError, check_recipe, load_recipe, run_recipe
 from emberge.results import read_artifact
 from safetensors.torch import load_file
 from transformers import AutoModel
@@ -28,11 +28,6 @@ steps:
       - {model: ./guard, part: text, weight: 0.25}
       strategy: linear
 """
-
-
-@pytest.fixture(scope="module")
-def plugins() -> Plugins:
-    return load_plugins()
 
 
 @pytest.fixture(scope="module")

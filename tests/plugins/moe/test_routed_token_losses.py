@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -12,16 +11,13 @@ import pytest
 import torch
 import transformers
 from emberge import (
-    Batch,
     CheckpointError,
     PerDataset,
-    Pool,
-    Sampler,
     load_plugins,
     parse_recipe,
     run_recipe,
 )
-from emberge.contracts import BatchPart, TokenPredictor
+from emberge.contracts import TokenPredictor
 from emberge.encoding import EncodePlan, PassResult, corrupt_text, predict_and_backward
 from emberge.training import FitOptions, FitResult, find_prediction_problems
 from emberge_encoder import TextEncoder
@@ -34,7 +30,7 @@ from tests.support.fitting import run_fit
 from tests.support.result_folders import folders
 from tests.support.routable import dense
 from tests.support.routed_models import NATIVE, ExactRouted, native, routed
-from tests.support.token_training import MASKED, OPTIONS, by_hand, windows_of
+from tests.support.token_training import MASKED, OPTIONS, Together, by_hand, windows_of
 from tests.support.tolerance import assert_exact, exactly
 from tests.support.training_data import InMemory, retrieval, texts
 
@@ -178,19 +174,6 @@ def test_several_losses_add_the_balance_term_once(tmp_path: Path) -> None:
     once = first(rare)
     assert once > BALANCE / 2
     assert first(rare, dataclasses.replace(rare, weight=3.0)) == exactly(once)
-
-
-@dataclass(frozen=True, kw_only=True)
-class Together(Sampler):
-    """One batch with rows of every dataset named."""
-
-    names: tuple[str, ...]
-
-    def batches(self, pool: Pool, seed: int) -> list[Batch]:
-        parts = {
-            info.name: BatchPart(info.name, range(4 if info.task == "text" else 8)) for info in pool
-        }
-        return [Batch(tuple(parts[name] for name in self.names))]
 
 
 def test_a_mixed_step_is_the_mean_by_rows_and_counts_both_loads(tmp_path: Path) -> None:

@@ -19,7 +19,6 @@ from emberge import (
     Plugins,
     RecipeError,
     check_recipe,
-    load_plugins,
     parse_recipe,
     run_recipe,
 )
@@ -46,11 +45,6 @@ from tests.support.training_data import InMemory, retrieval
 ROWS = 12
 LAYER = "encoder.layer.0.attention.self.query.weight"
 TOKENS = "embeddings.word_embeddings.weight"
-
-
-@pytest.fixture(scope="module")
-def plugins() -> Plugins:
-    return load_plugins(block=())
 
 
 @pytest.fixture(scope="module")

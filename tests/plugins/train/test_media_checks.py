@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
-from emberge import Plugins, check_recipe, load_plugins, parse_recipe
+from emberge import Plugins, check_recipe, parse_recipe
 from scipy.io import wavfile
 
 from tests.support import tiny
@@ -22,11 +22,6 @@ steps:
       loss: infonce
       sampler: {batch_shuffle: {batch_size: 2}}
 """
-
-
-@pytest.fixture(scope="module")
-def plugins() -> Plugins:
-    return load_plugins(block=())
 
 
 @pytest.fixture(scope="module")

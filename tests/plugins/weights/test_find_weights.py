@@ -12,7 +12,6 @@ from emberge import (
     Machine,
     Plugins,
     check_recipe,
-    load_plugins,
     parse_recipe,
     run_recipe,
 )
@@ -36,11 +35,6 @@ steps:
   merged:
     merge: {models: [./base, ./a, ./b, ./c], weights: $found}
 """
-
-
-@pytest.fixture(scope="module")
-def plugins() -> Plugins:
-    return load_plugins(block=())
 
 
 @pytest.fixture(scope="module")

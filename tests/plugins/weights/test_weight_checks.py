@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
-from emberge import Plugins, check_recipe, load_plugins, parse_recipe
+from emberge import Plugins, check_recipe, parse_recipe
 from emberge.recipes import CheckReport
 
 from tests.plugins.weights.places import write_sets
@@ -22,11 +22,6 @@ steps:
       data: {path: ./sets, only: [likeness]}
 """
 MODELS, DATA = 5, 8
-
-
-@pytest.fixture(scope="module")
-def plugins() -> Plugins:
-    return load_plugins(block=())
 
 
 @pytest.fixture(scope="module")

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 import transformers
-from emberge import Batch, DataError, Loss, PerDataset, Pool, Sampler, TokenLoss
-from emberge.contracts import BatchPart
+from emberge import DataError, Loss, PerDataset, TokenLoss
 from emberge.training import FitOptions, FitResult
 from emberge_boom import Bagging
 from emberge_train import MLM, BatchShuffle, InfoNCE
@@ -23,6 +21,7 @@ from tests.support.token_training import (
     EPSILON,
     MASKED,
     OPTIONS,
+    Together,
     assert_two_ranks_are_one,
     by_hand,
     windows_of,
@@ -118,19 +117,6 @@ def replaced(loss: MLM, weight: float) -> MLM:
 LOSSES: PerDataset[tuple[Loss | TokenLoss, ...]] = PerDataset(
     default=(InfoNCE(),), by_task={"text": (MASKED,)}
 )
-
-
-@dataclass(frozen=True, kw_only=True)
-class Together(Sampler):
-    """One batch with rows of every dataset named."""
-
-    names: tuple[str, ...]
-
-    def batches(self, pool: Pool, seed: int) -> list[Batch]:
-        parts = {
-            info.name: BatchPart(info.name, range(4 if info.task == "text" else 8)) for info in pool
-        }
-        return [Batch(tuple(parts[name] for name in self.names))]
 
 
 def test_a_step_of_both_is_their_mean_by_rows(tmp_path: Path) -> None:

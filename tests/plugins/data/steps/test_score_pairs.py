@@ -15,7 +15,6 @@ from emberge import (
     EmbergeError,
     Plugins,
     check_recipe,
-    load_plugins,
     parse_recipe,
     run_recipe,
 )
@@ -45,11 +44,6 @@ steps:
       teacher: TEACHER
       MORE
 """
-
-
-@pytest.fixture(scope="module")
-def plugins() -> Plugins:
-    return load_plugins()
 
 
 @pytest.fixture(scope="module")
