@@ -72,9 +72,9 @@ def test_uniformity_by_hand() -> None:
         valid=torch.ones(2, 1, dtype=torch.bool),
         text_id=torch.arange(4).view(2, 2),
     )
-    assert Uniformity(sharpness=2.0)(embeddings, {}).item() == pytest.approx(-4)
+    assert Uniformity(sharpness=2.0)(embeddings).item() == pytest.approx(-4)
     half = Uniformity(spread=0.5, sharpness=3.0)
-    assert half(embeddings, {}).item() == pytest.approx(0.5 * math.log(math.exp(-6)))
+    assert half(embeddings).item() == pytest.approx(0.5 * math.log(math.exp(-6)))
 
 
 def cut(model: Path, layers: list[int]) -> tuple[Any, Plugins]:

@@ -124,7 +124,7 @@ def test_two_ranks_with_sharded_weights_train_like_one(tmp_path: Path) -> None:
         for tensor, value in weights["one"].items():
             assert float((weights[name][tensor] - value).abs().max()) <= apart, tensor
         # Counts are whole numbers, and the same however they are added up.
-        maps = [one["result"].figures[0]["heat_map"] for one in (found[name], found["one"])]
+        maps = [one["result"].figures[0].heat_map for one in (found[name], found["one"])]
         assert maps[0] == maps[1]
 
 
