@@ -46,7 +46,7 @@ class EncoderModules(nn.Module):
 
 @dataclass(frozen=True, kw_only=True)
 class ModelParts:
-    """What an encoder of text is made of.
+    """Parts of an encoder of text, and facts of how it is trained and saved.
 
     `config` is the trunk's config.json as it will be saved, `frozen` names the trunk's parts that are not
     trained, and `dense` is the size of a new linear layer's output.

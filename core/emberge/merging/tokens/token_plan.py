@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from emberge.errors import Problem
-from emberge.merging.tokens.tokenizer import Tokenizer, assign_token_ids
+from emberge.merging.tokens.tokenizer import Tokenizer, assign_token_ids, split_vocabulary
 from emberge.model_folder import TokenizerFiles, TrunkConfig, read_object
 
 # Files of older formats that repeat parts of tokenizer.json.
@@ -157,7 +157,7 @@ def _append_merges(model: dict[str, Any], new: Sequence[NewToken]) -> None:
 
 def _set_vocabulary_lines(path: Path, new: Sequence[NewToken]) -> None:
     """Write each token into the line of its id: in place of a line, or at the end of the vocabulary file."""
-    lines = path.read_text(encoding="utf-8").splitlines()
+    lines = split_vocabulary(path.read_text(encoding="utf-8"))
     for token in sorted(new, key=lambda t: t.id):
         lines[token.id : token.id + 1] = [token.text]
     path.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")

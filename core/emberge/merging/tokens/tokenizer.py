@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import io
 import json
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -114,9 +115,13 @@ def read_vocabulary(folder: Path) -> dict[str, int] | None:
         return _list_tokens(files.read_json())
     path = folder / "vocab.txt"
     if path.is_file():
-        lines = read_text(path).splitlines()
-        return {token: i for i, token in enumerate(lines)}
+        return {token: i for i, token in enumerate(split_vocabulary(read_text(path)))}
     return None
+
+
+def split_vocabulary(text: str) -> list[str]:
+    """Return the tokens of a vocab.txt, one a line; other separators of lines, as U+2028, are in tokens."""
+    return [line.rstrip("\n") for line in io.StringIO(text, newline=None)]
 
 
 def _list_tokens(content: Mapping[str, Any]) -> dict[str, int]:

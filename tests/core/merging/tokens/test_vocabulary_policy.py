@@ -260,7 +260,7 @@ def test_a_chosen_tokenizer_decides_between_two_tokens_of_one_id(
 
 
 def test_a_vocab_txt_gets_the_new_tokens(tmp_path: Path) -> None:
-    words = ["u", "cat", "dog"]
+    words = ["u", "\u2028", "dog"]  # a separator of lines can be a token
     a = write(tmp_path / "a", words[:2], [(0, 2), (4, 4)])
     b = write(tmp_path / "b", words, [(2, 0), (0, 8), (5, 7)])
     for folder, tokens in ((a, words[:2]), (b, words)):
