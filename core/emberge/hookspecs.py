@@ -103,9 +103,8 @@ def locate_model(
 
     Return a folder, or None if your plugin does not handle such references. With `files="metadata"`, only
     configs and tokenizer files are needed. With `files="ranges"`, tensors are read one by one, so notes of
-    weights (`ServerFile.note`) are enough; they must be in a folder of `ServerFile.cache()`, as notes
-    elsewhere are not trusted. Raise `CheckpointError` if your plugin handles the reference and the model does
-    not exist, and `ConnectionError` if it could not be searched for.
+    weights (`ServerFile.build_note`) are enough. Raise `CheckpointError` if your plugin handles the reference
+    and the model does not exist, and `ConnectionError` if it could not be searched for.
     """
 
 

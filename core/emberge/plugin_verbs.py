@@ -5,13 +5,14 @@ from __future__ import annotations
 import argparse
 import importlib
 import os
+import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, get_args
 
 from emberge.contracts import Count, find_limits, is_sound_number
-from emberge.errors import PluginError
+from emberge.errors import PluginError, RecipeError
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,3 +153,18 @@ MACHINE_OPTIONS = (
     VerbOption("--quiet", "print errors and results only"),
 )
 """The options of a verb with `machine`."""
+
+
+def ask_user(question: str, refusal: str) -> bool:
+    """Return whether the user answers yes on the terminal.
+
+    Raises:
+        RecipeError: if there is no terminal to ask at; begins with `refusal`, such as "nothing was removed".
+    """
+    if not sys.stdin.isatty():
+        raise RecipeError(f"{refusal}: there is no terminal to ask at; --yes does not ask")
+    try:
+        return input(f"{question}? [y/N] ").strip().lower() in ("y", "yes")
+    except EOFError:
+        print()
+        return False

@@ -106,10 +106,12 @@ class Grid:
         if cell not in self._done:
             folder = self.workspace.store / "fine_tuned" / make_file_name(self.model.fingerprint)
             path = folder / f"{make_file_name(cell.name)}-{self._hash_cell(cell)}.json"
-            self._done[cell] = _read_tuned(path) or self._run(cell)
-            if not path.exists():
+            tuned = _read_tuned(path)
+            if tuned is None:
+                tuned = self._run(cell)
                 path.parent.mkdir(parents=True, exist_ok=True)
-                write_text(path, json.dumps(dataclasses.asdict(self._done[cell])))
+                write_text(path, json.dumps(dataclasses.asdict(tuned)))
+            self._done[cell] = tuned
         return self._done[cell]
 
     def _run(self, cell: Cell) -> Tuned:

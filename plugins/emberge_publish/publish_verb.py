@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import argparse
 import re
-import sys
 from pathlib import Path
 
 from emberge import Plugins, RecipeError
+from emberge.plugin_verbs import ask_user
 
 from emberge_publish.prepare import prepare_publication
 from emberge_publish.publication import CARD, PublishOptions
@@ -35,7 +35,7 @@ def run(options: argparse.Namespace, plugins: Plugins) -> int:  # noqa: ARG001 -
     if publication.equals(repository):
         print("nothing to upload: the hub has exactly these files")
         return 0
-    if not options.yes and not _ask_user(f"publish {publish_options.name}"):
+    if not options.yes and not ask_user(f"publish {publish_options.name}", "nothing was uploaded"):
         print("nothing was uploaded")
         return 0
     published = publication.upload(repository)
@@ -58,20 +58,3 @@ def _choose_name(options: argparse.Namespace) -> str:
         )
     folder: Path = options.folder
     return "your-name/" + (re.sub(r"[^\w.-]+", "-", folder.absolute().name).lstrip("-.") or "model")
-
-
-def _ask_user(question: str) -> bool:
-    """Return whether the user answers yes on the terminal.
-
-    Raises:
-        RecipeError: if there is no terminal.
-    """
-    if not sys.stdin.isatty():
-        raise RecipeError(
-            "nothing was uploaded: there is no terminal to ask at; --yes does not ask"
-        )
-    try:
-        return input(f"{question}? [y/N] ").strip().lower() in ("y", "yes")
-    except EOFError:
-        print()
-        return False

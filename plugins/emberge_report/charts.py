@@ -225,10 +225,10 @@ def draw_sign(look: Look) -> Markup:
 
 
 def thin(curve: Curve) -> Curve:
-    """Return a curve of at most `MOST_POINTS` points, each the mean of its neighbours, finite ones alone."""
-    finite = [(x, y) for x, y in curve if y is not None and math.isfinite(y)]
+    """Return a short curve as it is, and of a longer one `MOST_POINTS` means of finite neighbours."""
     if len(curve) <= MOST_POINTS:
         return curve
+    finite = [(x, y) for x, y in curve if y is not None and math.isfinite(y)]
     cuts = [round(i * len(finite) / MOST_POINTS) for i in range(MOST_POINTS + 1)]
     parts = [finite[a:b] for a, b in pairwise(cuts) if b > a]
     return [(sum(x for x, _ in p) / len(p), sum(y for _, y in p) / len(p)) for p in parts]

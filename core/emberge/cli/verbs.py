@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 from emberge.errors import Problem, RecipeError, suggest
 from emberge.interpreter import pause_collections
+from emberge.plugin_verbs import ask_user
 from emberge.wording import count_noun, format_size, make_printable
 
 if TYPE_CHECKING:
@@ -206,23 +207,13 @@ def clean(options: argparse.Namespace, _: object) -> int:
         name = os.path.relpath(one.path, options.out)
         print(f"{format_size(one.size):>8}  {one.what:<10}  {name}")
     print(f"{format_size(sum(one.size for one in leftovers)):>8}  in all")
-    if not options.yes and not _ask_user(f"remove this from {make_printable(options.out)}"):
+    question = f"remove this from {make_printable(options.out)}"
+    if not options.yes and not ask_user(question, "nothing was removed"):
         print("nothing was removed")
         return 0
     removed = remove_leftovers(options.out, [one.path for one in leftovers])
     print(f"removed: {count_noun(len(removed), 'folder')}")
     return 0
-
-
-def _ask_user(what: str) -> bool:
-    """Ask the user and return whether the answer is yes; refuse if there is no terminal to ask at."""
-    if not sys.stdin.isatty():
-        raise RecipeError("nothing was removed: there is no terminal to ask at; --yes does not ask")
-    try:
-        return input(f"{what}? [y/N] ").strip().lower() in ("y", "yes")
-    except EOFError:
-        print()
-        return False
 
 
 def verify(options: argparse.Namespace, _: object) -> int:

@@ -42,6 +42,8 @@ def plan_merge(request: MergeRequest, *, whole: bool = False) -> MergePlan:
     model_names = {m.name for m in (*request.inputs, request.base) if m is not None}
     unseen = frozenset(model_names - names.keys())
     try:
+        if request.tokenizer is not None:
+            Checkpoint(request.tokenizer)  # which raises that there is no such folder
         template, pattern = _find_template(request, checkpoints, names)
         if template is not None:
             problems += find_template_problems(request, template, pattern)

@@ -72,7 +72,7 @@ class GenerateQueries(Step):
 
     documents: DataRef
     """Folder of documents, one document, or a file of rows with the column `text`."""
-    per_document: Count = 2
+    per_passage: Count = 2
     """Largest number of queries for a passage."""
     kinds: tuple[StructureKind, ...] = STRUCTURE_KINDS
     """Kinds of query, in order of preference."""
@@ -119,7 +119,7 @@ class GenerateQueries(Step):
                 "passages: queries of the test ask for passages of documents that the training has "
                 "seen in part"
             )
-        passages, queries = write_from_structure(documents, groups, self.kinds, self.per_document)
+        passages, queries = write_from_structure(documents, groups, self.kinds, self.per_passage)
         return self._write(workspace, passages, queries, parts)
 
     def _read(self, workspace: Workspace) -> Sequence[SourceDocument]:

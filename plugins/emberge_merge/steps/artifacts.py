@@ -20,10 +20,21 @@ from emberge.wording import format_counts_by_first_word
 
 if TYPE_CHECKING:
     from emberge import Model, ModelRef
-    from emberge.merging import MergeReport, MergeRequest, Rule
+    from emberge.merging import MergeInput, MergeReport, MergeRequest, Rule
 
     from emberge_merge.adapters.merge_to_adapter import AdapterReport
     from emberge_merge.steps.merge_options import ModelEntry
+
+
+def name_parents(
+    found_models: Sequence[tuple[ModelEntry, Model]], inputs: Sequence[MergeInput]
+) -> list[str]:
+    """Return the recipe's reference of each model, or its name in the merge if several have one reference."""
+    texts = [entry.model.text for entry, _ in found_models]
+    counts = Counter(texts)
+    return [
+        text if counts[text] == 1 else model.name for text, model in zip(texts, inputs, strict=True)
+    ]
 
 
 def build_artifact(
@@ -41,9 +52,7 @@ def build_artifact(
     `base`, `keep` and `rules` are the recipe's, `known_warnings` were already given before the run.
     """
     inputs, plan, stated = request.inputs, report.plan, report.plan.stated
-    model_counts = Counter(entry.model.text for entry, _ in found_models)
-    # The recipe's own reference, unless one led to several models (`$run.checkpoints`).
-    parents = [e.model.text if model_counts[e.model.text] == 1 else m.name for e, m in found_models]
+    parents = name_parents(found_models, inputs)
     names = [(parent, model.name) for parent, model in zip(parents, inputs, strict=True)]
     weights = {parent: plan.weights[name] for parent, name in names}
     if request.base is not None and request.base.name in plan.weights:

@@ -29,6 +29,7 @@ from emberge_merge.steps.artifacts import (
     compute_training_cost,
     describe_adapter,
     find_trainings,
+    name_parents,
 )
 from emberge_merge.steps.merge_options import (
     Find,
@@ -125,15 +126,16 @@ class MergeAdapters(Step):
         )
         combination = _build_combination(self.strategy)
         report = merge_to_adapter(request, base, workspace, Truncation(self.rank), combination)
+        parents = name_parents(members, request.inputs)
         weights = {
-            e.model.text: report.weights[model.name]
-            for (e, _), model in zip(members, request.inputs, strict=True)
+            parent: report.weights[model.name]
+            for parent, model in zip(parents, request.inputs, strict=True)
         }
         trainings = find_trainings(members)
         return Artifact(
             kind="model",
             size=add_sizes(model for _, model in members),
-            parents=tuple(dict.fromkeys(entry.model.text for entry, _ in members)),
+            parents=tuple(dict.fromkeys(parents)),
             details=MergeDetails(
                 strategy=[link.plain() for link in self.strategy],
                 weights=weights,

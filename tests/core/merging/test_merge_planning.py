@@ -79,6 +79,10 @@ def test_a_wrapped_model_merges_with_a_bare_one(tmp_path: Path) -> None:
     assert sorted(found.merged) == ["model.embed_tokens.weight", "model.layers.0.w"]
 
 
+def test_a_folder_of_a_tokenizer_that_is_not_there_is_a_problem(bert: Path) -> None:
+    assert "there is no such model folder" in problems(bert, tokenizer=bert / "nowhere")
+
+
 def test_an_untied_head_is_merged_with_a_tied_models_embedding(tmp_path: Path) -> None:
     tied = {"embed_tokens.weight": torch.zeros(4, 2)}
     a = model(tmp_path / "a", {**tied, "lm_head.weight": torch.ones(4, 2)})

@@ -282,6 +282,11 @@ def test_the_best_learning_rate_on_development_data_is_tested(
     entry = task(folder, metric="accuracy")
     (chosen,) = scored(tuner(entry, learning_rate=rates), euro, tmp_path / "grid")
     (alone,) = scored(tuner(entry, learning_rate=(RATE,)), euro, tmp_path / "alone")
+    (stored,) = (tmp_path / "alone").rglob("store/fine_tuned/*/*.json")
+    whole = stored.read_text()
+    stored.write_text(whole[:9])
+    scored(tuner(entry, learning_rate=(RATE,)), euro, tmp_path / "alone")
+    assert json.loads(stored.read_text())["dev"] == json.loads(whole)["dev"], "it is stored again"
     assert chosen.result["learning_rate"] == RATE
     assert chosen.result["dev"] == max(each["dev"] for each in chosen.result["dev_by_setting"])
     assert (chosen.score, chosen.units) == (alone.score, alone.units)

@@ -275,6 +275,8 @@ def test_the_layers_that_store_their_transpose_come_out_right(
     for folder in (made["small"], made["twice"]):
         assert_same_pass(hidden(adapted(tmp_path / "base", folder)), expected, tmp_path / "base")
     assert_same_pass(hidden(loaded(made["again"])), expected, tmp_path / "base")
+    details = json.loads((made["twice"] / "artifact.json").read_text())["details"]
+    assert len(details["weights"]) == 2, "models of one reference have a weight each"
 
 
 def test_an_adapter_of_ours_knows_its_base_by_content(

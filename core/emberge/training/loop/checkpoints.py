@@ -166,10 +166,11 @@ def refuse_other_training(state: TrainingState, identity: Mapping[str, Any], sta
         "code": "the options of components",
         "plan": "the batches (sampler, seed or number of rows)",
     }
-    for fact, description in descriptions.items():
+    for fact in dict.fromkeys((*descriptions, *saved, *identity)):
         old, new = saved.get(fact), identity.get(fact)
         if old == new:
             continue
+        description = descriptions.get(fact, fact)
         if fact in ("data", "options", "code"):
             old, new = old or {}, new or {}
             names = sorted(k for k in {*old, *new} if old.get(k) != new.get(k))

@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 from emberge import EmbergeError, PerDataset
-from emberge.training import FitOptions, FitResult
+from emberge.training import FitOptions, FitResult, TrainingState
+from emberge.training.loop.checkpoints import refuse_other_training
 from emberge_encoder import TextEncoder
 from emberge_train import BatchShuffle, CoSENT, InfoNCE
 
@@ -111,6 +112,13 @@ def test_what_has_changed_is_named(
         _fit(bert, begun, **change)
     assert sorted(p.name for p in (begun / "work" / "states").iterdir()) == states
     assert not (begun / "out").exists()
+
+
+def test_a_fact_that_only_a_plugins_trainee_states_is_compared(tmp_path: Path) -> None:
+    state = TrainingState(1, {}, {"identity": {"data": {}, "vocabulary": "a"}})
+    refuse_other_training(state, {"data": {}, "vocabulary": "a"}, tmp_path)
+    with pytest.raises(EmbergeError, match="vocabulary have changed since"):
+        refuse_other_training(state, {"data": {}, "vocabulary": "b"}, tmp_path)
 
 
 def test_other_weights_to_start_from_are_refused(begun: Path, bert: Path, tmp_path: Path) -> None:

@@ -105,7 +105,7 @@ def test_a_query_of_several_passages_is_dropped_and_counted(
 
 
 def test_no_passage_of_the_result_has_its_query(tmp_path: Path) -> None:
-    bench = run(tmp_path, write_handbook(tmp_path / "docs", documents=40), per_document=4)
+    bench = run(tmp_path, write_handbook(tmp_path / "docs", documents=40), per_passage=4)
     found = queries(bench)
     assert len(found) > 60
     assert [query for query, passage in found.items() if is_within(query, passage)] == []
