@@ -54,15 +54,14 @@ def _hash_content(content: bytes) -> str:
 
 
 class MediaFolder:
-    """A folder of media: relative paths start at `folder`, and new files are written to `store`.
+    """A folder of media: relative paths start at `read_from`, and new files are written to `write_to`.
 
-    Files made from bytes are named by their hash, so that equal files are written once. Without a store, they
-    are kept in a temporary folder until the process ends.
+    Files made from bytes are named by their hash, so that equal files are written once. Without `write_to`,
+    they are kept in a temporary folder until the process ends.
     """
 
-    def __init__(self, store: Path | None = None, folder: Path | None = None) -> None:
-        self._store = store
-        self._folder = folder
+    def __init__(self, write_to: Path | None = None, read_from: Path | None = None) -> None:
+        self._write_to, self._read_from = write_to, read_from
 
     def read_file(self, path: str) -> tuple[Path, bytes]:
         """Return the absolute path and the bytes of a file.
@@ -70,7 +69,7 @@ class MediaFolder:
         Raises:
             DataError: if the file cannot be read.
         """
-        source = Path(path) if self._folder is None else self._folder / path
+        source = Path(path) if self._read_from is None else self._read_from / path
         return source.absolute(), _read_file(source)
 
     def add_file(self, kind: MediaKind, path: str) -> Media:
@@ -88,7 +87,7 @@ class MediaFolder:
     def add_bytes(self, kind: MediaKind, content: bytes) -> Media:
         """Write a media file's bytes, unless they were written before, and return the reference."""
         name = _hash_content(content)
-        target = self._open_folder() / f"{name}.{_ENDINGS[kind]}"
+        target = self._create_folder() / f"{name}.{_ENDINGS[kind]}"
         if not target.is_file():
             with replace_file(target, durable=False) as side:
                 side.write_bytes(content)
@@ -112,11 +111,11 @@ class MediaFolder:
         wavfile.write(buffer, int(rate), np.asarray(samples, np.float32).T)
         return self.add_bytes("audio", buffer.getvalue())
 
-    def _open_folder(self) -> Path:
-        if self._store is None:
+    def _create_folder(self) -> Path:
+        if self._write_to is None:
             return _create_process_folder()
-        self._store.mkdir(parents=True, exist_ok=True)
-        return self._store
+        self._write_to.mkdir(parents=True, exist_ok=True)
+        return self._write_to
 
 
 @functools.cache

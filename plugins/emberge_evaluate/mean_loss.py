@@ -200,7 +200,7 @@ class MeanLoss(TextOptions, Evaluator):
         (loss,) = self._choose_losses(dataset.info)
         assert isinstance(loss, TokenLoss)
         losses = session.score_texts(task.name, loss, self.seed)
-        texts = session.windows[task.name].texts
+        texts = session.windows[task.name].text_rows
         nats, scored = (
             np.bincount(texts, counts, len(dataset)) for counts in (losses.nats, losses.scored)
         )

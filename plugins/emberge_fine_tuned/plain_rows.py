@@ -66,7 +66,7 @@ def read_plain_rows(
     if len(sources) > 1:
         raise DataError(f"{sources[0].place}: one file is wanted here, not a catalogue of several")
     source = sources[0]
-    media = MediaValues(MediaFolder(store, folder=source.path and source.path.parent))
+    media = MediaValues(MediaFolder(store, read_from=source.path and source.path.parent))
     problems: list[tuple[int, str]] = []
     rows = list(_read_rows(source, media, problems))
     chosen_rows = [rows[row] for row in sample_rows(len(rows), entry.limit, source.name)]

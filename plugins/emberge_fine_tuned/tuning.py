@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import torch
 from emberge import TrainingError, draw_order, make_seed
-from emberge.encoding import PassResult, compute_token_states, find_device
+from emberge.encoding import PassResult, compute_token_states, find_device, seed_torch
 from emberge.ranks import SINGLE_RANK
 from emberge.training import (
     EarlyStopping,
@@ -142,10 +142,7 @@ class Tuning(Trainee):
 
     def backward(self, batch: PlannedBatch) -> PassResult:
         self.modules.train()
-        # On a CPU not by torch.manual_seed, which formats the stack for each accelerator that there might be.
-        on_cpu = self.device.type == "cpu"
-        seed = torch.default_generator.manual_seed if on_cpu else torch.manual_seed
-        seed(make_seed(self.seed, "step", batch.step))
+        seed_torch(self.device, make_seed(self.seed, "step", batch.step))
         read = self._read([self._train[row] for row in batch.parts[0].rows])
         loss = self.head_task.compute_loss(read)
         loss.backward()  # type: ignore[no-untyped-call]

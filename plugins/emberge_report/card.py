@@ -37,8 +37,8 @@ _IDENTIFIER = re.compile(r"[A-Za-z0-9][A-Za-z0-9.+_-]*")
 _MEDIA = {"image": "images", "audio": "sound"}
 # Details of a step that are elsewhere in the card or help no reader.
 _HIDDEN_DETAILS = {
-    *("weights", "models", "datasets", "seconds", "cpu_seconds", "strategy", "seed", "loss_curve"),
-    *("losses", "checkpoints", "tensors", "training_cost", "weights_by_layer"),
+    *("weights", "models", "datasets", "seconds", "cpu_seconds", "strategy", "seed"),
+    *("checkpoints", "tensors", "training_cost", "weights_by_layer"),
 }
 
 

@@ -27,7 +27,7 @@ _MOST_PANELS = 12
 _STRONG_ORIGINS: tuple[ModelOrigin, ...] = ("merged", "trained", "chosen")
 _NOUNS: Mapping[ModelOrigin, str] = {"trained": "training", "chosen": "choice", "merged": "merge"}
 # Details of a model that are shown as a picture or a table already.
-_DRAWN_DETAILS = {"loss_curve", "losses", "training_cost", "weights_by_layer"}
+_DRAWN_DETAILS = {"training_cost", "weights_by_layer"}
 # Keys of a report's own provenance that concern the report alone.
 _REPORT_KEYS = {"step", "kind", "fingerprint", "plugins", "versions"}
 _NUMBER = re.compile(r"[-+\N{MINUS SIGN}]?[\d.,]*(e[-+]\d+)?( ?%)?|–")

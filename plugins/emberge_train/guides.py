@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 from emberge import Backbone, CheckpointError, DataError, Encoder, Loss, Model, ModelRef, PerDataset
-from emberge.contracts import AnyLoss, Dataset
+from emberge.contracts import AnyLoss, Dataset, find_document_prompt
 from emberge.encoding import TextEmbedder
 from emberge.training import GuideRequest, ReadGuide, TextSide, build_table
 from emberge_encoder import EmbeddingStore
@@ -91,7 +91,7 @@ class _GuideModel:
         """Return the function from entries [*k] to embeddings [*k, d] without a gradient, zeros for -1."""
         device, dimension = self.request.device, self.encoder.dimension
         table = build_table(dataset, self.encoder, self._build_sides(dataset), self.request.store)
-        if self.guide.ahead or self.request.again:
+        if self.guide.ahead or self.request.reads_rows_again:
             embed: EmbedSequences = self._open_store().embed_tokens(table.sequences).__getitem__
         else:
             embedder = TextEmbedder(self.encoder)
@@ -123,7 +123,7 @@ class _GuideModel:
     def _build_sides(self, dataset: Dataset) -> tuple[TextSide, TextSide]:
         prompts, longest = self.encoder.prompts, self.guide.max_length
         query = TextSide(prompts.get("query", ""), longest)
-        document = TextSide(prompts.get("document", prompts.get("passage", "")), longest)
+        document = TextSide(find_document_prompt(prompts), longest)
         if dataset.symmetric:
             return query, query
         # Single texts are documents, as in the trained model's table.

@@ -127,7 +127,6 @@ class Train(TrainOptions, Step):
         sampler: Sequence[Sampler],
         seed: int,
     ) -> TrainingDetails:
-        last_losses = [loss for _, loss in result.step_losses[-max(1, result.steps // 10) :]]
         return TrainingDetails(
             datasets=_describe_used_rows(datasets, result),
             seed=seed,
@@ -135,9 +134,7 @@ class Train(TrainOptions, Step):
             steps=result.steps,
             seconds=round(result.seconds, 3),
             cpu_seconds=round(result.cpu_seconds, 3),
-            losses=result.losses,
-            last_loss=sum(last_losses) / len(last_losses),
-            loss_curve=result.curve,
+            last_loss=result.last_loss,
             scores_on_the_way=result.scores,
             result_step=result.result_step,
             checkpoints=[path.as_posix() for path in result.checkpoints],

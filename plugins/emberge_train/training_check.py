@@ -18,10 +18,10 @@ from emberge.contracts import describe_kinds, list_losses
 from emberge.data import CheckedData, check_datasets
 from emberge.model_folder import TextLimit
 from emberge.training import (
-    choose_negatives,
     find_embedding_problems,
     find_loss_problems,
     find_prediction_problems,
+    resolve_negatives,
 )
 
 from emberge_train.losses.guided_loss import GuidedLoss, find_guide, list_guided_losses
@@ -58,7 +58,7 @@ class TrainingCheck:
         yield from checked.problems
         yield from self._find_data_problems(checked)
         try:
-            choose_negatives(step.negatives, step.backbone.kind)
+            resolve_negatives(step.negatives, step.backbone.kind)
         except EmbergeError as error:
             yield context.problem(str(error), "negatives")
 

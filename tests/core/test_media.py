@@ -35,7 +35,7 @@ def test_equal_bytes_are_one_file_and_a_changed_one_is_named(tmp_path: Path) -> 
 
 
 def test_a_file_that_is_missing_or_too_large_is_refused(tmp_path: Path) -> None:
-    folder = MediaFolder(folder=tmp_path)
+    folder = MediaFolder(read_from=tmp_path)
     with pytest.raises(DataError, match=r"none\.png: cannot be read"):
         folder.add_file("image", "none.png")
     with (tmp_path / "large.png").open("wb") as file:

@@ -97,7 +97,7 @@ def _fit(
 
 
 def _losses(result: FitResult) -> list[float]:
-    return [loss for _, loss in result.curve]
+    return [loss for _, loss in result.step_losses]
 
 
 def _weights(root: Path) -> bytes:

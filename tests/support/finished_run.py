@@ -112,8 +112,6 @@ def trained(
         steps=steps,
         seconds=41.3 + steps / 10,
         seed=seed,
-        loss_curve=((1, 1.5), (2, 1.2)),
-        losses={"stdlib": 0.4},
         last_loss=0.4,
         backbone={"pooling": "mean"},
         sampler=("BatchShuffle(batch_size=16)",),

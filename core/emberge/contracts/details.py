@@ -134,14 +134,12 @@ class TrainingWork(Recorded):
 
 @dataclass(frozen=True, kw_only=True)
 class TrainingDetails(TrainingWork):
-    """Details of a trained model; losses are means, and curves have points (step, number)."""
+    """Details of a trained model; `scores_on_the_way` has points (step, score)."""
 
     seed: int
     steps: int
-    losses: Mapping[str, float] = field(default_factory=dict)
     last_loss: float
     """Mean over the last tenth of the steps."""
-    loss_curve: Sequence[tuple[int, float]] = ()
     scores_on_the_way: Sequence[tuple[int, float]] = ()
     result_step: int = 0
     """The step whose weights are the result; 0 for the last."""

@@ -153,7 +153,7 @@ def _read_first_rows(
 ) -> FirstRows | list[Problem]:
     """Return the facts of a source's first rows, or their problems; cached while its file is unchanged."""
     summary, rows = FileSummary(source.place), islice(source.rows(head=True), limit_rows)
-    media = MediaValues(MediaFolder(folder=source.path and source.path.parent))
+    media = MediaValues(MediaFolder(read_from=source.path and source.path.parent))
     try:
         parsed_rows = [row for _, row in parse_rows(rows, source.entry, summary, media)]
         if summary.bad_rows.count:

@@ -4,10 +4,11 @@ from .chunk_runner import EncodePlan as EncodePlan
 from .chunk_runner import PassResult as PassResult
 from .chunk_runner import count_saved_bytes as count_saved_bytes
 from .chunk_runner import measure_activation_budget as measure_activation_budget
+from .chunk_runner import seed_torch as seed_torch
+from .chunks import choose_token_budget as choose_token_budget
 from .chunks import find_device as find_device
 from .chunks import to_device as to_device
 from .embedder import TextEmbedder as TextEmbedder
-from .embedder import choose_token_budget as choose_token_budget
 from .forward_pass import compute_token_states as compute_token_states
 from .forward_pass import draws_random_numbers as draws_random_numbers
 from .forward_pass import forward as forward

@@ -53,21 +53,28 @@ def _list_local_parameters(module: nn.Module) -> Iterator[Tensor]:
         yield parameter if to_local is None else to_local()
 
 
+@dataclass
+class SavedBytes:
+    """Number of bytes that forward passes have saved for their backward passes."""
+
+    count: int = 0
+
+
 @contextlib.contextmanager
-def count_saved_bytes(module: nn.Module) -> Iterator[list[int]]:
-    """Yield a list whose item counts the bytes that forward passes inside save for the backward pass."""
+def count_saved_bytes(module: nn.Module) -> Iterator[SavedBytes]:
+    """Yield the count of the bytes that forward passes in the `with` block save for the backward pass."""
     module_storages = {p.untyped_storage().data_ptr() for p in _list_local_parameters(module)}
-    total = [0]
+    saved = SavedBytes()
 
     def pack(tensor: Tensor) -> Tensor:
         storage = tensor.untyped_storage()
         if storage.data_ptr() not in module_storages:
             module_storages.add(storage.data_ptr())
-            total[0] += storage.nbytes()
+            saved.count += storage.nbytes()
         return tensor.detach()  # returning an output itself would make a cycle
 
     with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
-        yield total
+        yield saved
 
 
 @dataclass(frozen=True)
@@ -133,12 +140,13 @@ class ChunkOutput:
 class ChunkRunner:
     """Runner of a batch's chunks from `features`; the last `idle` chunks only keep ranks synchronous.
 
-    `call` computes outputs from a chunk's features. `lengths` are the numbers of tokens of the batch's rows.
+    `forward` computes outputs from a chunk's features. `lengths` are the numbers of tokens of the batch's
+    rows.
     """
 
     features: ChunkFeatures
     lengths: NDArray[np.int64]
-    call: Callable[[Features], ChunkOutput]
+    forward: Callable[[Features], ChunkOutput]
     plan: EncodePlan
     seed: int
     idle: int = 0
@@ -203,7 +211,7 @@ class ChunkRunner:
             self.use_seeded_autocast(index, seeded=self.plan.draws_random),
             self._choose_attention(index),
         ):
-            return self.call(features)
+            return self.forward(features)
 
     def _choose_attention(self, index: int) -> contextlib.AbstractContextManager[None]:
         """Return a context in which a chunk's attention is computed by the faster of torch's ways."""
@@ -221,16 +229,20 @@ class ChunkRunner:
         """Run the `with` block under the plan's autocast and, if `seeded`, with torch seeded from `key`."""
         # Seeding before every chunk instead of keeping generator states: both passes, and a run that was
         # killed and continued, draw the same numbers.
-        device_type = self.features.device.type
-        if seeded and device_type == "cpu":
-            # Not by torch.manual_seed, which formats the stack for each accelerator that there might be.
-            torch.default_generator.manual_seed(make_seed(self.seed, *key))
-        elif seeded:
-            torch.manual_seed(make_seed(self.seed, *key))
-        with torch.autocast(
-            device_type, dtype=self.plan.autocast, enabled=self.plan.autocast is not None
-        ):
+        device, dtype = self.features.device, self.plan.autocast
+        if seeded:
+            seed_torch(device, make_seed(self.seed, *key))
+        with torch.autocast(device.type, dtype=dtype, enabled=dtype is not None):
             yield
+
+
+def seed_torch(device: torch.device, seed: int) -> None:
+    """Seed the random numbers that torch draws for passes on a device."""
+    if device.type == "cpu":
+        # Not by torch.manual_seed, which formats the stack for each accelerator that there might be.
+        torch.default_generator.manual_seed(seed)
+    else:
+        torch.manual_seed(seed)
 
 
 def _recomputes_blocks(module: nn.Module) -> bool:
@@ -258,12 +270,13 @@ class _GraphBudget:
         with contextlib.ExitStack() as stack:
             if not keep:
                 stack.enter_context(torch.no_grad())
-            measured = self._bytes is not None
-            counter = stack.enter_context(count_saved_bytes(self._module)) if measured else [0]
+            saved = None
+            if self._bytes is not None:
+                saved = stack.enter_context(count_saved_bytes(self._module))
             yield
-        if self._bytes is not None:
+        if self._bytes is not None and saved is not None:
             # The first chunk is the longest, so none of the others needs more for a token.
-            self._left = int(self._bytes / max(1, counter[0]) * tokens)
+            self._left = int(self._bytes / max(1, saved.count) * tokens)
             self._bytes = None
         if keep and self._left is not None:
             self._left -= tokens

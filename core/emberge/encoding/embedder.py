@@ -13,7 +13,12 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from emberge.contracts import Encoder, TokenisedText, make_content_key
-from emberge.encoding.chunks import cut_chunks, find_device, prefetch_chunks
+from emberge.encoding.chunks import (
+    choose_token_budget,
+    cut_chunks,
+    find_device,
+    prefetch_chunks,
+)
 from emberge.encoding.forward_pass import embed_features
 from emberge.encoding.reordered_weights import ReorderedWeights
 from emberge.errors import CheckpointError
@@ -21,13 +26,6 @@ from emberge.errors import CheckpointError
 Progress = Callable[..., None]
 # Rows whose embeddings wait on the device before they are copied to the host.
 ROWS_ON_DEVICE = 65536
-
-
-def choose_token_budget(device: str, *, training: bool) -> int:
-    """Return a chunk's token budget, which only the kind of device decides, so results are reproducible."""
-    if device.startswith("cpu"):
-        return 2048  # what keeps a small model's activations near the cache; measured
-    return 16384 if training else 65536
 
 
 class TextEmbedder:

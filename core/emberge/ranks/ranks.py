@@ -144,16 +144,16 @@ class Ranks:
         if self.size == 1:
             return work()
         if not self.is_first:
-            failure, result = self.send_from_first(None)
+            failure, result = self.share_from_first(None)
             if failure is not None:
                 raise RanksError(failure)
             return result  # type: ignore[no-any-return]
         try:
             result = work()
         except Exception as error:  # whatever it is, the others wait for it
-            self.send_from_first((str(error), None))
+            self.share_from_first((str(error), None))
             raise
-        self.send_from_first((None, result))
+        self.share_from_first((None, result))
         return result
 
     def wait_for_all(self) -> None:
@@ -162,7 +162,7 @@ class Ranks:
             with _explain_lost_rank():
                 dist.barrier(self.patient)
 
-    def send_from_first(self, value: Any) -> Any:
+    def share_from_first(self, value: Any) -> Any:
         """Return the first rank's JSON value on every rank; the others' values are ignored."""
         text = json.dumps(value).encode() if self.is_first else b""
         length = torch.tensor([len(text)])
@@ -177,7 +177,7 @@ class Ranks:
         """Return the first rank's tensors on the CPU, on every rank."""
         if self.size == 1:
             return dict(tensors or {})
-        shapes_and_dtypes = self.send_from_first(
+        shapes_and_dtypes = self.share_from_first(
             {
                 name: (list(t.shape), str(t.dtype).removeprefix("torch."))
                 for name, t in (tensors or {}).items()
@@ -227,6 +227,10 @@ def _split_into_buckets(grads: Sequence[Tensor]) -> Iterator[list[Tensor]]:
         yield bucket
 
 
+# The ranks of this process once it has joined its group, which it does only once.
+_JOINED_RANKS: list[Ranks] = []
+
+
 def join_ranks(device: str = "cpu") -> Ranks:
     """Return this process's ranks, as `torchrun`, `accelerate launch` or `emberge run --ranks` set them up.
 
@@ -242,10 +246,6 @@ def join_ranks(device: str = "cpu") -> Ranks:
     if not _JOINED_RANKS:
         _JOINED_RANKS.append(_join_group(device))
     return _JOINED_RANKS[0]
-
-
-# A process has one group of ranks.
-_JOINED_RANKS: list[Ranks] = []
 
 
 def _join_group(device: str) -> Ranks:

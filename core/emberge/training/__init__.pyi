@@ -12,7 +12,7 @@ from .fit_options import FitResult as FitResult
 from .fit_options import GuideRequest as GuideRequest
 from .fit_options import ReadGuide as ReadGuide
 from .fit_options import TextOptions as TextOptions
-from .fit_options import choose_negatives as choose_negatives
+from .fit_options import resolve_negatives as resolve_negatives
 from .loop.checkpoints import SaveClock as SaveClock
 from .loop.checkpoints import TrainingState as TrainingState
 from .loop.session import Session as Session

@@ -121,11 +121,11 @@ def _draw_part(
     part: PlannedPart, table: ExampleTable, sampling: TextSampling, epoch: int
 ) -> DrawnPart:
     rows = part.rows
-    positives = min(sampling.positives, int(table.positives[rows].max()))
-    negatives = min(sampling.negatives, int(table.negatives[rows].max()))
+    positives = min(sampling.positives, int(table.positive_counts[rows].max()))
+    negatives = min(sampling.negatives, int(table.negative_counts[rows].max()))
     entries = np.full((len(rows), 1 + positives + negatives), -1, np.int64)
     for index, row in enumerate(rows):
-        start, count = int(table.starts[row]), int(table.positives[row])
+        start, count = int(table.starts[row]), int(table.positive_counts[row])
         left = int(table.starts[row + 1]) - start - 1 - count
         entries[index, 0] = start
         key = (sampling.seed, "draw", part.dataset, epoch, int(row))

@@ -20,6 +20,7 @@ from emberge.contracts import (
     PerDataset,
     Rows,
     TokenisedText,
+    find_document_prompt,
     take_rows,
 )
 from emberge.encoding import TEXTS_AT_ONCE, Ragged, RaggedWriter
@@ -28,8 +29,8 @@ from emberge.files import fill_once
 from emberge.hashes import hash_texts
 from emberge.training.fit_options import ReadGuide, TextOptions
 
-VERSION = 2
-ARRAYS = ("starts", "entries", "positives", "scores", "labels", "text_ids")
+VERSION = 3
+ARRAYS = ("starts", "entries", "positive_counts", "scores", "labels", "text_ids")
 
 
 @dataclass(frozen=True)
@@ -53,9 +54,7 @@ def choose_text_sides(
     """
     named, prompts = (dataset.info.name, dataset.info.task), encoder.prompts
     query = _choose_prompt(options.query_prompt, dataset, dataset.prompt, prompts.get("query", ""))
-    document = _choose_prompt(
-        options.document_prompt, dataset, "", prompts.get("document", prompts.get("passage", ""))
-    )
+    document = _choose_prompt(options.document_prompt, dataset, "", find_document_prompt(prompts))
     longest = options.max_length.of(*named)
     is_sided = encoder.reads_queries_apart
     documents = TextSide(
@@ -89,16 +88,16 @@ class ExampleTable:
     """Rows of a dataset; row r owns entries starts[r] to starts[r + 1]: anchor, positives, negatives.
 
     `entries` are indexes into `sequences`, which has each text once for each side; for an encoder of pairs,
-    positives and negatives are pairs of the anchor and the text. `positives` has each row's
-    number of positives. `scores` [entries] are NaN for entries without a score, and `labels` are -1 for rows
-    without a label. `text_ids` [sequences] are equal for equal texts. `guide` maps entries [*k] to a guide's
-    embeddings [*k, d].
+    positives and negatives are pairs of the anchor and the text. `positive_counts` [rows] and
+    `negative_counts` [rows] are numbers of texts. `scores` [entries] are NaN for entries without a score, and
+    `labels` are -1 for rows without a label. `text_ids` [sequences] are equal for equal texts. `guide` maps
+    entries [*k] to a guide's embeddings [*k, d].
     """
 
     info: DatasetInfo
     starts: NDArray[np.int64]
     entries: NDArray[np.int32]
-    positives: NDArray[np.int32]
+    positive_counts: NDArray[np.int32]
     scores: NDArray[np.float32]
     labels: NDArray[np.int64]
     text_ids: NDArray[np.int64]
@@ -106,9 +105,9 @@ class ExampleTable:
     guide: ReadGuide | None = None
 
     @property
-    def negatives(self) -> NDArray[np.int64]:
+    def negative_counts(self) -> NDArray[np.int64]:
         """Number of negatives of each row."""
-        return np.asarray(np.diff(self.starts) - 1 - self.positives, np.int64)
+        return np.asarray(np.diff(self.starts) - 1 - self.positive_counts, np.int64)
 
     def require(self, needs: frozenset[str], rows: Rows, loss: str, in_batch: bool) -> None:
         """Refuse rows that lack a column that a loss reads.
@@ -120,7 +119,7 @@ class ExampleTable:
         for need in sorted(needs):
             if need not in COLUMNS_NEEDED:
                 raise PluginError(
-                    f"loss '{loss}' needs '{need}', which the training runner does not offer; it offers "
+                    f"loss '{loss}' needs '{need}', which trainings do not offer; they offer "
                     f"{', '.join(COLUMNS_NEEDED)}"
                 )
             words, advice = COLUMNS_NEEDED[need]
@@ -135,7 +134,7 @@ class ExampleTable:
         self, need: str, rows: NDArray[np.int64], in_batch: bool
     ) -> NDArray[np.bool_]:
         """Return the mask of the rows that lack a column."""
-        has_no_negative = self.negatives[rows] == 0
+        has_no_negative = self.negative_counts[rows] == 0
         # Either all positives or negatives of a row have scores, or none has.
         is_unscored = np.isnan(self.scores[self.starts[rows] + 1])
         last_is_unscored = np.isnan(self.scores[self.starts[rows + 1] - 1])
@@ -241,7 +240,7 @@ class _TableWriter:
         """Write the table into the folder."""
         entries: list[int] = []
         scores: list[float] = []
-        starts, positives, labels = [0], [], []
+        starts, positive_counts, labels = [0], [], []
         for row in range(len(dataset)):
             example = dataset[row]
             if not example.positives and dataset.info.task != "text":
@@ -249,7 +248,7 @@ class _TableWriter:
             entries += self._number_texts(example)
             scores += _list_scores(example)
             starts.append(len(entries))
-            positives.append(len(example.positives))
+            positive_counts.append(len(example.positives))
             labels.append(self._number_label(example.label))
             if progress is not None and row % 1000 == 999:
                 progress(row + 1, len(dataset))
@@ -257,7 +256,7 @@ class _TableWriter:
         arrays: dict[str, NDArray[Any]] = {
             "starts": np.asarray(starts, np.int64),
             "entries": np.asarray(entries, np.int32),
-            "positives": np.asarray(positives, np.int32),
+            "positive_counts": np.asarray(positive_counts, np.int32),
             "scores": np.asarray(scores, np.float32),
             "labels": np.asarray(labels, np.int64),
             "text_ids": np.asarray(self._text_ids, np.int64),

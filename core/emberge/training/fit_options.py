@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 _USUAL_WARMUP = 0.1
 # Share of the steps at the end over which the schedule `warmup_stable_decay` falls.
 DECAY_SHARE = 0.1
-PAIRS_ALONE = (
+NO_OTHER_ROWS_MESSAGE = (
     "an encoder of pairs has no scores of other rows' texts; take negatives: hard_only, and rows with "
     "negatives of their own (mine_hard_negatives)"
 )
@@ -161,7 +161,7 @@ class FitOptions(TextOptions):
         return FitOptions(**{**values, **changes})
 
 
-def choose_negatives(
+def resolve_negatives(
     negatives: PerDataset[Negatives], embedding_kind: EmbeddingKind
 ) -> PerDataset[Negatives]:
     """Return the negatives by dataset for a backbone of this kind of embedding.
@@ -176,7 +176,7 @@ def choose_negatives(
         return negatives
     chosen = (negatives.default, *negatives.by_task.values(), *negatives.by_dataset.values())
     if "in_batch" in chosen:
-        raise DataError(PAIRS_ALONE)
+        raise DataError(NO_OTHER_ROWS_MESSAGE)
     return PerDataset(default="hard_only")
 
 
@@ -184,21 +184,17 @@ def choose_negatives(
 class FitResult:
     """Result of a training, without its model.
 
-    `pool` has the number of rows per dataset after the samplers' selection. `losses` are means over the last
-    tenth of each dataset's steps (at least one step). `curve` has points (step, mean loss since the last
-    point).
-    `seconds` and `cpu_seconds` are summed over interruptions, without work that was lost; `cpu_seconds` are
-    those of all threads of the first rank's process. `checkpoints` are the paths of kept models inside the
-    result. `scores` are pairs (step, score) of the models that were scored during the training, and
-    `result_step` is the step whose model is the result. `figures` show the model's own numbers, such as the
-    load of its experts over the steps.
+    `pool` has the number of rows per dataset after the samplers' selection; only `fit` fills it. `seconds`
+    and `cpu_seconds` are summed over interruptions, without work that was lost; `cpu_seconds` are those of
+    all threads of the first rank's process. `checkpoints` are the paths of kept models inside the result.
+    `scores` are pairs (step, score) of the models that were scored during the training, and `result_step` is
+    the step whose model is the result. `figures` show the model's own numbers, such as the load of its
+    experts over the steps.
     """
 
     examples: int
     steps: int
     seconds: float
-    losses: Mapping[str, float]
-    curve: tuple[tuple[int, float], ...]
     pool: Mapping[str, int] = field(default_factory=dict)
     checkpoints: tuple[Path, ...] = ()
     scores: tuple[tuple[int, float], ...] = ()
@@ -207,6 +203,12 @@ class FitResult:
     """(dataset, training loss) of every optimizer step, including steps before an interruption."""
     cpu_seconds: float = 0.0
     figures: tuple[Figure, ...] = field(default=(), repr=False)
+
+    @property
+    def last_loss(self) -> float:
+        """Mean loss of the last tenth of the steps, at least of one."""
+        losses = [loss for _, loss in self.step_losses[-max(1, self.steps // 10) :]]
+        return sum(losses) / len(losses)
 
 
 @dataclass(frozen=True)
@@ -235,13 +237,13 @@ ReadGuide: TypeAlias = "Callable[[NDArray[np.int64]], Tensor]"
 class GuideRequest:
     """Datasets of a training whose losses may read a guide, and means to compute its embeddings.
 
-    `again` is True if batches are read several times, as in a second epoch.
+    `reads_rows_again` is True if rows are read several times, as in a second epoch.
     """
 
     datasets: Sequence[Dataset]
     device: str
     store: Path
-    again: bool
+    reads_rows_again: bool
     ranks: Ranks
     progress: Callable[..., None]
 

@@ -18,21 +18,21 @@ from emberge.files import fill_once
 from emberge.training.example_table import TextSide, build_text_side
 from emberge.training.fit_options import TextOptions
 
-VERSION = 2
+VERSION = 3
 # A number of tokens that no text reaches.
 NO_LIMIT = 2**31 - 1
 
 
 @dataclass(frozen=True, eq=False)
 class WindowTable:
-    """Windows of a dataset's texts: `sequences` are their tokens, `texts` [windows] the rows of their texts.
+    """Windows of a dataset's texts, each a row of a batch, so that `info` counts windows.
 
-    A row of a batch is a window, so `info` counts windows.
+    `sequences` are their tokens, and `text_rows` [windows] the dataset's rows of their texts.
     """
 
     info: DatasetInfo
     sequences: Ragged
-    texts: NDArray[np.int64]
+    text_rows: NDArray[np.int64]
 
 
 def build_windows(
@@ -59,19 +59,19 @@ def build_windows(
     folder = store / "tables" / hashlib.sha256(key.encode()).hexdigest()[:32]
 
     def fill(part_folder: Path) -> None:
-        texts: list[NDArray[np.int64]] = []
+        text_rows: list[NDArray[np.int64]] = []
         with RaggedWriter(part_folder) as writer:
             for first, rows in _read_pieces(dataset):
                 for row, windows in enumerate(_cut_windows(encoder, rows, side, name), first):
                     writer.add(windows)
-                    texts.append(np.full(len(windows), row, np.int64))
+                    text_rows.append(np.full(len(windows), row, np.int64))
                 progress(first + len(rows), len(dataset), "rows", f"reading {name}")
-        np.save(part_folder / "texts.npy", np.concatenate([np.zeros(0, np.int64), *texts]))
+        np.save(part_folder / "text_rows.npy", np.concatenate([np.zeros(0, np.int64), *text_rows]))
 
     fill_once(folder, fill)
     sequences = Ragged.load(folder)
     info = dataclasses.replace(dataset.info, size=len(sequences), tokens=sequences.lengths)
-    return WindowTable(info, sequences, np.load(folder / "texts.npy", mmap_mode="r"))
+    return WindowTable(info, sequences, np.load(folder / "text_rows.npy", mmap_mode="r"))
 
 
 def _read_pieces(dataset: Dataset) -> Iterator[tuple[int, list[str]]]:

@@ -75,7 +75,7 @@ class _HalfReader:
 
     def __init__(self, eval_set: EvalSet, readers: Sequence[Reader], split: str) -> None:
         self.eval_set, self.readers, self.split = eval_set, readers, split
-        self.media = MediaValues(MediaFolder(folder=eval_set.folder))
+        self.media = MediaValues(MediaFolder(read_from=eval_set.folder))
 
     def find_file(self, stem: str) -> Path:
         """Return the file in the set's folder whose name is `stem` and a suffix of a known format.

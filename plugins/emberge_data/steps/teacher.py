@@ -22,6 +22,7 @@ from emberge import (
     Workspace,
     component,
 )
+from emberge.contracts import find_document_prompt
 from emberge.model_folder import TextLimit
 from emberge_encoder import CrossEncoderFacts
 
@@ -135,8 +136,7 @@ class OpenTeacher:
             return self._options.document_prompt
         if dataset.symmetric:
             return self._find_query_prompt(dataset)
-        prompts = self._store.encoder.prompts
-        return prompts.get("document", prompts.get("passage", ""))
+        return find_document_prompt(self._store.encoder.prompts)
 
     def _find_query_prompt(self, dataset: Dataset) -> str:
         if self._options.query_prompt is not None:

@@ -26,7 +26,7 @@ def _try_collectives(path: Path, told: Mapping[str, str]) -> None:
         "largest": ranks.find_largest(rank + 3),
         "sum": ranks.sum_over_ranks(torch.tensor(rank + 1.0)).item(),
         "rows": ranks.gather(torch.full((rank + 1, 1), float(rank)), (1, 2)).tolist(),
-        "sent": ranks.send_from_first([rank]),
+        "sent": ranks.share_from_first([rank]),
         "tensor": ranks.broadcast(None if rank else {"a": torch.ones(2)})["a"].tolist(),
         "result": ranks.run_on_first_rank(lambda: rank),
         "gradients": [None if p.grad is None else p.grad.item() for p in parameters],

@@ -83,9 +83,9 @@ def test_each_rank_encodes_its_texts_and_the_loss_gets_them(
             ranks=Ranks(rank=rank, size=size),
         )
 
-    both = [draw(rank, 2) for rank in range(2)]
-    texts = [text for one in both for text in one.texts]
-    (part,) = both[0].parts
+    drawn = [draw(rank, 2) for rank in range(2)]
+    texts = [text for one in drawn for text in one.texts]
+    (part,) = drawn[0].parts
     wanted = part.entries >= 0
     wanted[:, 0] &= not skips_anchors
     assert len(texts) == int(wanted.sum())

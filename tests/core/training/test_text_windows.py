@@ -44,7 +44,7 @@ def test_a_long_text_is_several_windows_with_the_special_tokens_of_one(
     assert [len(window) for window in words] == [4, 42, 42, 22, 4]
     assert {(window[0], window[-1]) for window in words} == {("[CLS]", "[SEP]")}
     assert [word for window in words[1:4] for word in window[1:-1]] == LONG.split()
-    assert list(table.texts) == [0, 1, 1, 1, 2]
+    assert list(table.text_rows) == [0, 1, 1, 1, 2]
     assert table.info.size == 5
     assert table.info.tokens is not None
     assert list(table.info.tokens) == [4, 42, 42, 22, 4]

@@ -52,7 +52,7 @@ def test_samples_of_every_width_are_in_the_same_range(tmp_path: Path, width: str
     wanted = tone(440) * 0.5
     stored = (middle + wanted * (float(whole.max) - middle)).astype(width)
     wavfile.write(tmp_path / "a.wav", RATE, stored)
-    media = MediaFolder(folder=tmp_path).add_file("audio", "a.wav")
+    media = MediaFolder(read_from=tmp_path).add_file("audio", "a.wav")
     # A step of the width, and once more because the range is not symmetric.
     assert np.abs(read_clip(media).samples - wanted).max() < 2 * 2.0 ** (1 - whole.bits) + 1e-6
 
@@ -72,7 +72,7 @@ def test_damaged_changed_and_missing_files_are_named(tmp_path: Path) -> None:
     with pytest.raises(DataError, match=Path(media.path).name):
         read_image(media)
     with pytest.raises(DataError, match=r"none\.png"):
-        MediaFolder(folder=tmp_path).add_file("image", "none.png")
+        MediaFolder(read_from=tmp_path).add_file("image", "none.png")
     with pytest.raises(DataError, match=r"none\.png"):
         read_image(Media("image", "0" * 32, str(tmp_path / "none.png")))
 

@@ -146,7 +146,7 @@ def test_the_head_reads_the_states_that_the_model_embeds(
     encoder = TextEncoder().load(model, device="cpu", dtype="float32")
     torch.manual_seed(make_seed(0, "head"))
     head = build_head(32, 1, of_tokens=False)
-    place, expected = MediaFolder(folder=folder), []
+    place, expected = MediaFolder(read_from=folder), []
     for line in (folder / "test.jsonl").read_text().splitlines():
         row = json.loads(line)
         image = place.add_file("image", row["premise"]["image"])
@@ -219,7 +219,7 @@ def test_a_text_cannot_refer_to_a_file(models: Callable[[Family], Path], tmp_pat
     from emberge import join_parts
 
     folder = write_sets(tmp_path / "sets", "image")
-    image = MediaFolder(folder=folder).add_file(
+    image = MediaFolder(read_from=folder).add_file(
         "image", json.loads((folder / "test.jsonl").read_text().splitlines()[0])["premise"]["image"]
     )
     for name in ("train", "dev", "test"):

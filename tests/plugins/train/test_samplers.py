@@ -156,7 +156,7 @@ def test_a_set_that_begins_again_does_so_in_another_order() -> None:
         (Proportional(weight=PerDataset(by_task={"retrieval": 0.25})), [0.47619, 0.47619, 0.04762]),
     ],
 )
-def test_shares_by_hand(sampler: Proportional, shares: list[float]) -> None:
+def test_proportional_gives_the_worked_shares(sampler: Proportional, shares: list[float]) -> None:
     pool = pool_of(("a", "retrieval", 8000), ("b", "sts", 2000), ("c", "sts", 200))
     datasets = sampler.cut_dataset_batches(pool, 0)
     assert sampler.compute_shares(datasets) == pytest.approx(shares, abs=2e-4)

@@ -79,7 +79,7 @@ class RankTeam(InThisProcess):
         if self._broken:
             raise RanksError(f"{self._broken}; nothing more can be trained in this run")
         with self._agree_on_outcome():
-            self.ranks.send_from_first(dataclasses.asdict(call))
+            self.ranks.share_from_first(dataclasses.asdict(call))
             yield
 
     @contextlib.contextmanager
@@ -118,7 +118,7 @@ class RankTeam(InThisProcess):
     def dismiss(self) -> None:
         """Ask the other ranks to exit."""
         if not self._broken:
-            self.ranks.send_from_first(None)
+            self.ranks.share_from_first(None)
             leave_ranks()
 
     def follow(self, recipe: Recipe, out: Path, plugins: Plugins, machine: Machine) -> None:
@@ -130,7 +130,7 @@ class RankTeam(InThisProcess):
         Raises:
             EmbergeError: if a step failed on this rank only, or the first rank has ended.
         """
-        while (shared := self.ranks.send_from_first(None)) is not None:
+        while (shared := self.ranks.share_from_first(None)) is not None:
             call = _StepCall(**shared)
             if call.recipe_hash != recipe.hash:
                 raise RecipeError("this rank was given another recipe than the first one")

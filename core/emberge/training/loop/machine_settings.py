@@ -125,11 +125,11 @@ def measure_activation_bytes(
     training = module.training
     module.train()
     try:
-        with count_saved_bytes(module) as counter:
+        with count_saved_bytes(module) as saved:
             forward(encoder, [text], (), autocast)
     finally:
         module.train(training)
-    return counter[0]
+    return saved.count
 
 
 def _find_longest(tables: Collection[ExampleTable | WindowTable]) -> TokenisedText | None:

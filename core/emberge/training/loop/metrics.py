@@ -22,7 +22,6 @@ from emberge.training.batch_plan import PlannedBatch
 
 # Number of points that a training logs, if no option says another interval.
 LOGGED_POINTS = 500
-CURVE_POINTS = 200
 # Number of points that are kept; when there are twice as many, every second point is dropped.
 MODEL_POINTS = 25
 # Number of a failed batch's rows that its message names.
@@ -261,23 +260,6 @@ class MetricLog:
             f"the {what} of step {batch.step + 1} is not finite (dataset '{batch.name}', rows {named}); "
             f"lower learning_rate, use precision: float32, or look at these rows{state_note}"
         )
-
-    def compute_final_losses(self) -> dict[str, float]:
-        """Return each dataset's mean loss over the last tenth of its steps, at least one."""
-        losses: dict[str, list[float]] = {}
-        for name, loss in zip(self.names, self.losses, strict=True):
-            losses.setdefault(name, []).append(loss)
-        last_losses = {
-            name: values[-max(1, len(values) // 10) :] for name, values in losses.items()
-        }
-        return {name: _mean(values) for name, values in last_losses.items()}
-
-    def compute_curve(self) -> tuple[tuple[int, float], ...]:
-        """Return up to CURVE_POINTS points: (step, mean loss since the previous point)."""
-        width = max(1, math.ceil(len(self.losses) / CURVE_POINTS))
-        loss_chunks = [self.losses[i : i + width] for i in range(0, len(self.losses), width)]
-        ends = [min(i + width, len(self.losses)) for i in range(0, len(self.losses), width)]
-        return tuple((end, _mean(p)) for end, p in zip(ends, loss_chunks, strict=True))
 
 
 def measure_memory_used(device: torch.device) -> dict[str, float]:

@@ -109,7 +109,7 @@ class Session(Trainee):
         return self._draw_batch(batch, skips_anchors=False).texts
 
     def backward(self, batch: PlannedBatch) -> PassResult:
-        """Run the gradient cache's two passes over a batch; return the result with the whole batch's loss.
+        """Run the passes over a batch, of pairs and of tokens; return the result with the whole batch's loss.
 
         This rank's share of the gradients is added to the gradients of the model.
         """
@@ -222,7 +222,7 @@ class Session(Trainee):
         window_table = self.windows.get(dataset)
         if window_table is None:
             return rows
-        return np.unique(window_table.texts[take_rows(rows)])
+        return np.unique(window_table.text_rows[take_rows(rows)])
 
 
 def _describe_job(job: FitJob, datasets: Sequence[Dataset], plan: str) -> dict[str, Any]:

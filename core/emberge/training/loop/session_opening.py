@@ -35,7 +35,13 @@ from emberge.training.batch_loss import Objective
 from emberge.training.batch_plan import BatchPlan, refuse_unknown_names
 from emberge.training.batch_texts import TextSampling
 from emberge.training.example_table import ExampleTable, build_tables
-from emberge.training.fit_options import PAIRS_ALONE, FitJob, GuideRequest, choose_negatives
+from emberge.training.fit_options import (
+    NO_OTHER_ROWS_MESSAGE,
+    FitJob,
+    GuideRequest,
+    ReadGuide,
+    resolve_negatives,
+)
 from emberge.training.loop.checkpoints import SaveClock
 from emberge.training.loop.machine_settings import (
     MachineSettings,
@@ -101,8 +107,7 @@ def open_session(
         if takes_losses and job.guides is not None:
             again = len(plan.starts) > 2
             request = GuideRequest(pairs, ranks.device, store, again, ranks, progress)
-            for name, guide in job.guides(request).items():
-                tables[name] = dataclasses.replace(tables[name], guide=guide)
+            tables |= _add_guides(tables, job.guides(request))
         encoder.module.train(options.dropout)
         # Split weights would stay gathered after a forward pass without a backward pass.
         draws_random = draws_random_numbers(encoder, settings.autocast)
@@ -221,11 +226,11 @@ def _plan_batches(job: FitJob, pool: Pool, warn: Warn | None) -> BatchPlan:
             seed=job.seed,
             epochs=options.epochs or 1.0,
             max_steps=options.max_steps,
-            negatives=choose_negatives(options.negatives, job.backbone.kind),
+            negatives=resolve_negatives(options.negatives, job.backbone.kind),
             in_batch_datasets=_list_in_batch_datasets(job),
         )
     if job.backbone.kind == "pair_score" and any(in_batch for _, in_batch in plan.list_groups()):
-        raise DataError(PAIRS_ALONE)
+        raise DataError(NO_OTHER_ROWS_MESSAGE)
     if warn is None:
         return plan
     for caught_warning in caught or ():
@@ -247,6 +252,13 @@ def _list_in_batch_datasets(job: FitJob) -> list[str]:
         return any(isinstance(x, Loss) and info.task in x.in_batch_tasks for x in losses)
 
     return [dataset.info.name for dataset in job.datasets if contrasts_rows(dataset.info)]
+
+
+def _add_guides(
+    tables: Mapping[str, ExampleTable], guides: Mapping[str, ReadGuide]
+) -> dict[str, ExampleTable]:
+    """Return the tables of the datasets that have a guide, with it."""
+    return {n: dataclasses.replace(tables[n], guide=guide) for n, guide in guides.items()}
 
 
 def _build_encode_plan(

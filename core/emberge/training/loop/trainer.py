@@ -114,8 +114,6 @@ class Trainer:
             steps=steps,
             seconds=self.seconds,
             cpu_seconds=self.cpu_seconds,
-            losses=log.compute_final_losses(),
-            curve=log.compute_curve(),
             checkpoints=checkpoints,
             scores=tuple(self.history.scores),
             result_step=best[0] if best is not None else steps,

@@ -95,7 +95,7 @@ def test_short_memory_makes_smaller_chunks_that_learn_the_same(
         result = _fit(shaky, place, metrics, dropout=False, backbone=ExactEncoder())
         told = [value for name, value, _ in metrics if name == "token_budget"]
         assert told == [_budget(place)]
-        found[free] = told[0], [loss for _, loss in result.curve]
+        found[free] = told[0], [loss for _, loss in result.step_losses]
     assert found[PLENTY][0] == FULL
     assert LEAST_TOKENS <= found[SHORT][0] < FULL
     assert found[SHORT][1] == exactly(found[PLENTY][1])

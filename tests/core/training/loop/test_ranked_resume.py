@@ -99,6 +99,5 @@ def test_another_number_of_ranks_goes_on_with_the_same_batches(bert: Path, tmp_p
             ranked_fit.start([Training(cut, arguments, shard, deaths, exact=True)], path, ranks)
         )
         assert (-9 in ended) == bool(deaths), ranked_fit.said(path, 0)
-    losses = ranked_fit.results(cut / "try2.pkl")[0]["result"].curve
-    assert [step for step, _ in losses] == [step for step, _ in one["result"].curve]
-    assert [loss for _, loss in losses] == exactly([loss for _, loss in one["result"].curve])
+    losses = ranked_fit.results(cut / "try2.pkl")[0]["result"].step_losses
+    assert [loss for _, loss in losses] == exactly([loss for _, loss in one["result"].step_losses])
