@@ -28,17 +28,10 @@ from emberge import contracts, hookspecs
 from emberge.architectures import add_architecture
 from emberge.component_parts import walk_parts
 from emberge.errors import PluginError, suggest
-from emberge.plugin_checks import (
-    BLOCK,
-    PluginSource,
-    describe_failed_import,
-    describe_hook_error,
-    refuse_unmarked,
-    require_contract,
-)
 from emberge.plugin_verbs import Verb
 
 GROUP = "emberge"
+BLOCK = "EMBERGE_BLOCK"
 
 # Kind of component: (the hook that registers it, the names of the contracts it may follow).
 KINDS: dict[str, tuple[str, tuple[str, ...]]] = {
@@ -62,6 +55,17 @@ def find_contracts(kind: str) -> tuple[type, ...]:
 
 
 @dataclass(frozen=True)
+class PluginSource:
+    """The origin of a plugin: its name, distribution and version, and of a bare file its content."""
+
+    name: str
+    distribution: str
+    version: str
+    content: str = ""
+    """SHA-256 of a bare file in hex; empty for an installed plugin, which has a version."""
+
+
+@dataclass(frozen=True)
 class Component:
     """Component that a plugin adds: its kind, its name, and its class or where to import it from."""
 
@@ -79,7 +83,7 @@ class Component:
     @property
     def full_name(self) -> str:
         """`plugin:name`, which always works in a recipe."""
-        return f"{self.plugin}:{self.name}"
+        return f"{self.source.name}:{self.name}"
 
     @cached_property
     def type(self) -> Any:
@@ -94,14 +98,9 @@ class Component:
         try:
             type_ = getattr(importlib.import_module(module), name)
         except (Exception, SystemExit) as error:
-            raise PluginError(describe_failed_import(self.source, error)) from error
-        require_contract(self.source, self.kind, self.name, type_, find_contracts(self.kind))
+            raise PluginError(_describe_failed_import(self.source, error)) from error
+        _require_contract(self.source, self.kind, self.name, type_)
         return type_
-
-    def is_of(self, type_: Any) -> bool:
-        """Return whether the component has the type `type_`, without importing anything."""
-        place = f"{getattr(type_, '__module__', '')}:{getattr(type_, '__qualname__', '')}"
-        return vars(self).get("type", self.added) is type_ or self.added == place
 
     @property
     def doc(self) -> str:
@@ -137,19 +136,18 @@ def _read_class_doc(module: str, name: str) -> str | None:
 class Plugins:
     """All plugins of a process: their components by kind and name, and their hooks."""
 
-    def __init__(self) -> None:
+    def __init__(self, blocked: tuple[str, ...] = ()) -> None:
         self.manager = pluggy.PluginManager(GROUP)
         self.manager.add_hookspecs(hookspecs)
+        self.hook: Any = self.manager.hook
+        """Hooks that return a value: `plugins.hook.locate_model(...)`."""
         self.components: list[Component] = []
         self.verbs: dict[str, Verb] = {}
-        self.blocked: tuple[str, ...] = ()
         self.files: tuple[Path, ...] = ()
+        self.blocked = blocked
+        self.blocked_hint = f"; {BLOCK} leaves out {', '.join(blocked)}" if blocked else ""
+        """End of a message about a missing component: the names of blocked plugins; "" if none is blocked."""
         self._dropped: set[int] = set()
-
-    @property
-    def hook(self) -> Any:
-        """Hooks that return a value: `plugins.hook.locate_model(...)`."""
-        return self.manager.hook
 
     def register(
         self,
@@ -174,20 +172,22 @@ class Plugins:
             self.manager.register(module, name)
             self.manager.check_pending()
         except pluggy.PluginValidationError as error:
-            raise PluginError(describe_hook_error(source, error)) from error
-        refuse_unmarked(module, source)
+            raise PluginError(_describe_hook_error(source, error)) from error
+        _refuse_unmarked(module, source)
         added: list[Component] = []
         for kind, (hook, _) in KINDS.items():
             for component, type_ in _call_register_hook(module, source, hook).items():
-                followed = () if isinstance(type_, str) else find_contracts(kind)
-                require_contract(source, kind, component, type_, followed)
+                _require_contract(source, kind, component, type_)
                 added.append(Component(kind, component, source, type_))
         self.components += added
         architectures = _call_register_hook(module, source, "register_architectures")
         for model_type, architecture in architectures.items():
             add_architecture(name, model_type, architecture)
         for verb_name, verb in _call_register_hook(module, source, "register_verbs").items():
-            self._add_verb(name, verb_name, verb)
+            if verb_name in self.verbs or not isinstance(verb, Verb):
+                reason = "is another plugin's too" if verb_name in self.verbs else "must be a Verb"
+                raise PluginError(f"verb '{verb_name}' of plugin '{name}' {reason}")
+            self.verbs[verb_name] = verb
 
     def load_file(self, file: Path) -> None:
         """Load a plugin from a bare file, under the file's name without `.py`.
@@ -199,14 +199,6 @@ class Plugins:
         self.register(module, file.stem, f"file {file.name}", content=content)
         self.files = (*self.files, file)
 
-    def _add_verb(self, plugin: str, name: str, verb: Any) -> None:
-        label = f"verb '{name}' of plugin '{plugin}'"
-        if not isinstance(verb, Verb):
-            raise PluginError(f"{label} must be a Verb")
-        if name in self.verbs:
-            raise PluginError(f"{label}: another plugin has added it")
-        self.verbs[name] = verb
-
     def of(self, *kinds: str) -> dict[str, list[Component]]:
         """Map each bare name to the components of these kinds with that name; several are a clash."""
         by_name: dict[str, list[Component]] = {}
@@ -214,11 +206,6 @@ class Plugins:
             if component.kind in kinds:
                 by_name.setdefault(component.name, []).append(component)
         return by_name
-
-    @property
-    def blocked_hint(self) -> str:
-        """End of a message about a missing component: the names of blocked plugins; "" if none is blocked."""
-        return f"; {BLOCK} leaves out {', '.join(self.blocked)}" if self.blocked else ""
 
     def find(self, name: str, *kinds: str) -> Component:
         """Find the component called `name` or `plugin:name`.
@@ -254,8 +241,10 @@ class Plugins:
         Raises:
             PluginError: if no plugin added the component.
         """
+        place = f"{getattr(type_, '__module__', '')}:{getattr(type_, '__qualname__', '')}"
         for component in self.components:
-            if component.is_of(type_):
+            # A component that is not imported yet is known by its place alone.
+            if component.added == place or vars(component).get("type", component.added) is type_:
                 return component
         raise PluginError(f"{getattr(type_, '__name__', type_)} was added by no plugin")
 
@@ -298,16 +287,15 @@ def load_plugins(files: Iterable[Path] = (), *, block: Iterable[str] | None = No
     Raises:
         PluginError: if a plugin cannot be loaded; names the plugin, its distribution, and how to block it.
     """
-    plugins = Plugins()
     words = os.environ.get(BLOCK, "").split(",") if block is None else block
-    plugins.blocked = tuple(word.strip() for word in words if word.strip())
+    plugins = Plugins(tuple(word.strip() for word in words if word.strip()))
     for source, entry in _find_entry_points():
         if entry.name in plugins.blocked or "*" in plugins.blocked:
             continue
         try:
             module = entry.load()
         except (Exception, SystemExit) as error:
-            raise PluginError(describe_failed_import(source, error)) from error
+            raise PluginError(_describe_failed_import(source, error)) from error
         plugins.register(module, entry.name, source.distribution, source.version)
     for file in files:
         plugins.load_file(Path(file))
@@ -322,7 +310,7 @@ def _call_register_hook(module: object, source: PluginSource, hook: str) -> Mapp
     try:
         added = function()
     except (Exception, SystemExit) as error:
-        raise PluginError(describe_failed_import(source, error)) from error
+        raise PluginError(_describe_failed_import(source, error)) from error
     if not isinstance(added, Mapping):
         raise PluginError(
             f"{hook} of plugin '{source.name}' must return a mapping of names to what it adds"
@@ -361,3 +349,72 @@ def _import_file(path: Path) -> tuple[ModuleType, str]:
         del sys.modules[name]
         raise PluginError(f"{path}: the plugin cannot be imported: {error!r}") from error
     return module, hashlib.sha256(content).hexdigest()
+
+
+def _describe_failed_import(source: PluginSource, error: BaseException) -> str:
+    """Describe a plugin that failed to import: its name, its distribution, and how to block it."""
+    if not source.version:
+        return f"plugin '{source.name}' ({source.distribution}) cannot be imported: {error!r}"
+    return (
+        f"plugin '{source.name}' of {source.distribution} {source.version} cannot be imported: "
+        f"{error!r}; update or uninstall {source.distribution}, "
+        f"or leave it out with {BLOCK}={source.name}"
+    )
+
+
+def _describe_hook_error(source: PluginSource, error: pluggy.PluginValidationError) -> str:
+    """Describe a misspelt hook, or another mismatch between a plugin and its hooks."""
+    hooks = [name for name in vars(hookspecs) if hasattr(getattr(hookspecs, name), "emberge_spec")]
+    for name in dir(error.plugin):
+        is_hook = hasattr(getattr(error.plugin, name, None), "emberge_impl")
+        if is_hook and name not in hooks:
+            return f"plugin '{source.name}' has an unknown hook '{name}'{suggest(name, hooks)}"
+    text = str(error).replace("\n", " ")
+    return f"plugin '{source.name}' does not fit its hooks: {text}"
+
+
+def _refuse_unmarked(module: object, source: PluginSource) -> None:
+    """Refuse a function with a hook's name but without `@hookimpl`, which would be ignored silently.
+
+    Raises:
+        PluginError: if there is such a function; the message names it.
+    """
+    for name, spec in vars(hookspecs).items():
+        function = getattr(module, name, None) if hasattr(spec, "emberge_spec") else None
+        if inspect.isfunction(function) and not hasattr(function, "emberge_impl"):
+            raise PluginError(f"{name} of plugin '{source.name}' is not marked; write @hookimpl")
+
+
+def _require_contract(source: PluginSource, kind: str, name: str, type_: Any) -> None:
+    """Refuse a component that does not follow a contract of its kind; of a place, only its form is checked.
+
+    Raises:
+        PluginError: if the name or place is bad, the type follows none of the contracts, the dataclass is not
+            frozen, or the docstring is missing.
+    """
+    label = f"{kind} '{name}' of plugin '{source.name}'"
+    if not isinstance(name, str) or not name.isidentifier():
+        raise PluginError(f"{label}: a name is letters, digits and underscores")
+    if isinstance(type_, str):
+        module, _, attribute = type_.partition(":")
+        if not all(map(str.isidentifier, [attribute, *module.split(".")])):
+            raise PluginError(f"{label}: its place is written 'module:Name', not '{type_}'")
+    elif isinstance(type_, contracts.ChainSpec):
+        if kind != "merge strategy":
+            raise PluginError(f"{label}: only a merge strategy may be a chain")
+    else:
+        followed = tuple(c for c in find_contracts(kind) if c is not contracts.ChainSpec)
+        _require_class(label, type_, followed)
+        parameters = getattr(type_, "__dataclass_params__", None)
+        is_frozen = parameters is not None and parameters.frozen
+        if kind != "reader" and (not is_frozen or "__dataclass_fields__" not in vars(type_)):
+            raise PluginError(f"{label} must be a @dataclass(frozen=True, kw_only=True)")
+
+
+def _require_class(label: str, type_: Any, classes: tuple[type, ...]) -> None:
+    if not (isinstance(type_, type) and issubclass(type_, classes)):
+        class_names = " or ".join(c.__name__ for c in classes)
+        raise PluginError(f"{label} must be a subclass of {class_names}")
+    doc = vars(type_).get("__doc__") or ""
+    if not doc.strip() or doc.startswith(f"{type_.__name__}("):  # the dataclass default
+        raise PluginError(f"{label} needs a docstring: `emberge show` is made of it")

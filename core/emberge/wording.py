@@ -35,7 +35,7 @@ _JOINERS = "\u200c\u200d"
 _ENDINGS = ((r"(?<![aeiou])y$", "ies"), (r"(s|x|z|ch|sh)$", r"\1es"))
 # Markdown's special characters, and beginnings of a line that make it a list item or a rule.
 _SPECIAL_TEXT = re.compile(r"([\\`*{}\[\]<>#|~]|(?<![^\W_])_|_(?![^\W_])|&(?=#?\w+;))")
-_OPENING = re.compile(r"([-+=](?=[-=\s]|$))|(\d+)([.)](?=\s|$))")
+_OPENING = re.compile(r"^(?=[-+=](?:[-=\s]|$))|^(\d+)(?=[.)](?:\s|$))")
 # Absolute paths, with spaces between quotes, plus signs, ends of the text and a colon; else one of at least
 # two names within a text that is no address.
 _PATH = re.compile(r"(?<![^'+])~?/(?:[^\n:;,+' ]| (?!~?/))+(?![^'+:])")
@@ -155,13 +155,7 @@ def to_markdown(text: str) -> Markdown:
     if isinstance(text, Markdown):
         return text
     escaped = _SPECIAL_TEXT.sub(r"\\\1", make_printable(" ".join(text.split())))
-    return Markdown(_OPENING.sub(_escape_opening, escaped, count=1) if escaped else "")
-
-
-def _escape_opening(match: re.Match[str]) -> str:
-    if match.start():
-        return match[0]
-    return f"\\{match[1]}" if match[1] else f"{match[2]}\\{match[3]}"
+    return Markdown(_OPENING.sub(r"\1\\", escaped))
 
 
 def format_markdown_row(cells: Iterable[str]) -> str:

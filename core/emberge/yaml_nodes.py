@@ -58,14 +58,16 @@ class StepUse:
     """
 
     group: str
-    part: str
-    ending: str
+    checkpoints: str
+    """`.checkpoints`, or empty."""
+    adapter: str
+    """`+` and an adapter's address, or empty."""
     where: str
 
     @property
     def text(self) -> str:
         """The text as it was written."""
-        return f"${self.group}{self.part}{self.ending}"
+        return f"${self.group}{self.checkpoints}{self.adapter}"
 
 
 Node = Scalar | Items | Fields | StepUse
@@ -152,13 +154,13 @@ class _TooManyValuesError(Exception):
     """A document means too many values."""
 
 
+@dataclass
 class _NodeConverter:
     """The conversion of PyYAML's nodes to ours, in which each use of an alias is a node again."""
 
-    def __init__(self, place: Callable[[int], str], problems: list[Problem]) -> None:
-        self._place = place
-        self._problems = problems
-        self._count = 0
+    place: Callable[[int], str]
+    problems: list[Problem]
+    value_count: int = 0
 
     def convert(self, node: yaml.Node) -> Node:
         """Return a node of ours; problems in it are noted.
@@ -167,43 +169,37 @@ class _NodeConverter:
             _TooManyValuesError: if the document means more than `MOST_VALUES` values.
             RecursionError: if it is nested too deeply, as an anchor inside itself is.
         """
-        self._count += 1
-        if self._count > MOST_VALUES:
+        self.value_count += 1
+        if self.value_count > MOST_VALUES:
             raise _TooManyValuesError
+        where = self.place(node.start_mark.line + 1)
         if isinstance(node, yaml.ScalarNode):
-            return self._read_scalar(node)
+            return self._read_scalar(node, where)
         if node.tag not in (_TAG + "seq", _TAG + "map"):
-            self._add_problem(node, f"the tag {node.tag} means nothing here")
+            self.problems.append(Problem(f"the tag {node.tag} means nothing here", where))
         if isinstance(node, yaml.SequenceNode):
-            return Items(tuple(self.convert(item) for item in node.value), self._locate(node))
-        return self._read_fields(node)
+            return Items(tuple(self.convert(item) for item in node.value), where)
+        return self._read_fields(node, where)
 
-    def _locate(self, node: yaml.Node) -> str:
-        return self._place(node.start_mark.line + 1)
-
-    def _add_problem(self, node: yaml.Node, message: str) -> None:
-        self._problems.append(Problem(message, self._locate(node)))
-
-    def _read_fields(self, node: yaml.Node) -> Fields:
+    def _read_fields(self, node: yaml.Node, where: str) -> Fields:
         entries: dict[str, Node] = {}
         lines: dict[str, str] = {}
         merged: list[Fields] = []
         for key, value in node.value:
+            key_place = self.place(key.start_mark.line + 1)
             if key.tag == _TAG + "merge":
                 merged += self._read_merged_fields(value)
             elif not isinstance(key, yaml.ScalarNode) or key.tag == _TAG + "null":
-                self._add_problem(key, "a key must be a word")
+                self.problems.append(Problem("a key must be a word", key_place))
             elif key.value in entries:
-                self._add_problem(
-                    key, f"'{key.value}' is written twice, first at {lines[key.value]}"
-                )
+                message = f"'{key.value}' is written twice, first at {lines[key.value]}"
+                self.problems.append(Problem(message, key_place))
             else:
-                entries[key.value] = self.convert(value)
-                lines[key.value] = self._locate(key)
+                entries[key.value], lines[key.value] = self.convert(value), key_place
         for other in merged:
             for name in [n for n in other.entries if n not in entries]:
                 entries[name], lines[name] = other.entries[name], other.locate(name)
-        return Fields(entries, self._locate(node), lines)
+        return Fields(entries, where, lines)
 
     def _read_merged_fields(self, node: yaml.Node) -> Iterator[Fields]:
         is_list = isinstance(node, yaml.SequenceNode)
@@ -212,19 +208,20 @@ class _NodeConverter:
             if isinstance(converted, Fields):
                 yield converted
             else:
-                self._add_problem(inner, "`<<` takes a mapping, such as *anchor, or a list of them")
+                message = "`<<` takes a mapping, such as *anchor, or a list of them"
+                self.problems.append(Problem(message, converted.where))
 
-    def _read_scalar(self, node: yaml.ScalarNode) -> Scalar:
+    def _read_scalar(self, node: yaml.ScalarNode, where: str) -> Scalar:
         kind = node.tag.removeprefix(_TAG)
         convert = _CONVERTERS.get("str" if kind == "merge" else kind)
         if convert is None:
-            self._add_problem(node, f"the tag {node.tag} means nothing here")
-            return Scalar(node.value, node.value, self._locate(node))
+            self.problems.append(Problem(f"the tag {node.tag} means nothing here", where))
+            return Scalar(node.value, node.value, where)
         try:
-            return Scalar(convert(node.value), node.value, self._locate(node))
+            return Scalar(convert(node.value), node.value, where)
         except ValueError:
-            self._add_problem(node, f"{node.value[:60]!r} is no {kind}")
-            return Scalar(None, node.value, self._locate(node))
+            self.problems.append(Problem(f"{node.value[:60]!r} is no {kind}", where))
+            return Scalar(None, node.value, where)
 
 
 def _parse_bool(text: str) -> bool:
@@ -280,19 +277,20 @@ def build_node(value: Any, where: str, *, deep_places: bool = False) -> Node:
     Raises:
         TypeError: if YAML cannot express a value.
     """
-
-    def inner(key: object, value: Any) -> Node:
-        place = f"{where}.{key}" if deep_places else where
-        return build_node(value, place, deep_places=deep_places)
-
     if value is None or isinstance(value, bool | int | float | str):
         return Scalar(value, "null" if value is None else str(value), where)
+    if not isinstance(value, Mapping | Sequence):
+        raise TypeError(f"YAML has no {type(value).__name__}")
+    children = value.items() if isinstance(value, Mapping) else enumerate(value)
+    nodes = {
+        str(key): build_node(
+            child, f"{where}.{key}" if deep_places else where, deep_places=deep_places
+        )
+        for key, child in children
+    }
     if isinstance(value, Mapping):
-        entries = {str(key): inner(key, entry) for key, entry in value.items()}
-        return Fields(entries, where, {key: entry.where for key, entry in entries.items()})
-    if isinstance(value, Sequence):
-        return Items(tuple(inner(index, item) for index, item in enumerate(value)), where)
-    raise TypeError(f"YAML has no {type(value).__name__}")
+        return Fields(nodes, where, {key: node.where for key, node in nodes.items()})
+    return Items(tuple(nodes.values()), where)
 
 
 def describe_node(node: Node) -> str:

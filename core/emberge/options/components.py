@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
-from emberge.contracts import ChainSpec, MergeStrategy, Sampler
+from emberge.contracts import ChainSpec, MergeStrategy, Sampler, Stage
 from emberge.errors import (
     EmbergeError,
     PluginError,
@@ -18,11 +18,8 @@ from emberge.errors import (
     find_closest_word,
     suggest,
 )
-from emberge.options import (
-    forms,
-    values,  # noqa: F401 - registers the build functions of other forms
-)
-from emberge.options.builder import BROKEN, Builder, OptionPath, register_for
+from emberge.options import forms
+from emberge.options.builder import BROKEN, Builder, OptionPath, build_value
 from emberge.options.forms import CONTRACTS, Option, find_first_option, find_kinds, read_options
 from emberge.plugins import Component, Plugins
 from emberge.yaml_nodes import (
@@ -64,11 +61,10 @@ class _WrittenOptions(NamedTuple):
     where: str
 
 
-@register_for(forms.Record)
-def _build_record(builder: Builder, form: forms.Record, node: Node, at: OptionPath) -> Any:
-    name = at.label.removeprefix("option '").partition("'")[0]
-    listed = at.path.rpartition(".")[2].isdecimal()
-    label = f"an entry of '{name}'" if listed else f"'{name}'"
+@build_value.register(forms.Record)
+def _build_record(form: forms.Record, builder: Builder, node: Node, at: OptionPath) -> Any:
+    names = at.path.split(".")
+    label = f"an entry of '{names[-2]}'" if names[-1].isdecimal() else f"'{names[-1]}'"
     written = _WrittenComponent(label, node, node.where)
     return _build_dataclasses(builder, (form.type,), written, at)[0]
 
@@ -98,10 +94,12 @@ def _build_dataclasses(
     if defaults:
         all_fields = Fields({**defaults, **fields.entries}, fields.where, fields.lines)
         options = options._replace(fields=all_fields)
-    built = [
-        _build_dataclass(builder, class_, options, _shift_place(at, index))
-        for index, class_ in enumerate(classes)
-    ]
+    built = []
+    for class_ in classes:
+        built.append(_build_dataclass(builder, class_, options, at))
+        list_path, _, index = at.path.rpartition(".")
+        if index.isdecimal():  # the next link is the next entry of the list
+            at = dataclasses.replace(at, path=f"{list_path}.{int(index) + 1}")
     return [BROKEN] * len(classes) if unknown or BROKEN in built else built
 
 
@@ -112,7 +110,7 @@ def _as_mapping(
     label, node, where = written
     if node is None or isinstance(node, Fields):
         return _WrittenOptions(label, node or Fields({}, where), where)
-    first = next((o for o in map(find_first_option, classes) if o is not None), None)
+    first = find_first_option(*classes)
     if first is None:
         builder.refuse(f"{label} has no option for {describe_node(node)}", node.where)
         return None
@@ -178,12 +176,6 @@ def _build_default(builder: Builder, option: Option, where: str, at: OptionPath)
     return builder.build(option.form, node, at)
 
 
-def _shift_place(at: OptionPath, by: int) -> OptionPath:
-    """Return the path of the entry that comes `by` entries later in the same list."""
-    path, _, index = at.path.rpartition(".")
-    return dataclasses.replace(at, path=f"{path}.{int(index) + by}") if index.isdigit() else at
-
-
 def build_component(
     builder: Builder, contracts: tuple[type, ...], node: Node, at: OptionPath
 ) -> tuple[Component, Any] | None:
@@ -197,11 +189,15 @@ def build_component(
         return None
     builder.lines.setdefault(at.path, named.where)
     written = _WrittenComponent(_label_component(component), named.options, named.where)
-    inner = dataclasses.replace(at, entry=False)
-    if isinstance(component.type, ChainSpec):
-        return component, _build_chain(builder, component, written, inner)
-    (value,) = _build_dataclasses(builder, (component.type,), written, inner)
-    return component, value
+    inner = dataclasses.replace(at, in_list=False)
+    spec = component.type
+    if not isinstance(spec, ChainSpec):
+        return component, _build_dataclasses(builder, (spec,), written, inner)[0]
+    defaults = {name: build_node(value, written.where) for name, value in spec.defaults.items()}
+    links = _build_dataclasses(builder, spec.links, written, inner, defaults)
+    if BROKEN in links:
+        return component, BROKEN
+    return component, tuple(link.as_link_of(component.name) for link in links)
 
 
 def _find_component(
@@ -224,16 +220,6 @@ def _find_component(
     return None
 
 
-def _build_chain(
-    builder: Builder, component: Component, written: _WrittenComponent, at: OptionPath
-) -> Any:
-    """Build the links of a component that is a chain; BROKEN if one of them cannot be built."""
-    spec = component.type
-    defaults = {name: build_node(value, written.where) for name, value in spec.defaults.items()}
-    links = _build_dataclasses(builder, spec.links, written, at, defaults)
-    return BROKEN if BROKEN in links else tuple(link.as_link_of(component.name) for link in links)
-
-
 def _read_name(builder: Builder, node: Node, at: OptionPath) -> _WrittenName | None:
     if isinstance(node, Scalar) and isinstance(node.value, str) and node.value:
         return _WrittenName(node.value, None, node.where)
@@ -254,8 +240,10 @@ def _label_component(component: Component) -> str:
     return f"{component.kind} '{component.name}'"
 
 
-@register_for(forms.OneComponent)
-def _build_part(builder: Builder, form: forms.OneComponent, node: Node, at: OptionPath) -> Any:
+@build_value.register(forms.OneComponent)
+def _build_one_component(
+    form: forms.OneComponent, builder: Builder, node: Node, at: OptionPath
+) -> Any:
     built = build_component(builder, form.contracts, node, at)
     if built is None:
         return BROKEN
@@ -277,9 +265,9 @@ class _Link:
     where: str
 
 
-@register_for(forms.SeveralComponents)
-def _build_parts(
-    builder: Builder, form: forms.SeveralComponents, node: Node, at: OptionPath
+@build_value.register(forms.SeveralComponents)
+def _build_several_components(
+    form: forms.SeveralComponents, builder: Builder, node: Node, at: OptionPath
 ) -> Any:
     nodes = _list_nodes(form, node)
     if not nodes:
@@ -292,10 +280,10 @@ def _build_parts(
             all_built = False
             continue
         component, value = built
-        parts = value if isinstance(component.type, ChainSpec) else (value,)
-        links += [_Link(part, _label_component(component), item.where) for part in parts]
+        built_links = value if isinstance(component.type, ChainSpec) else (value,)
+        links += [_Link(one, _label_component(component), item.where) for one in built_links]
     before = len(builder.problems)
-    if all_built and form.chain:
+    if all_built and Stage in form.contracts:
         _check_stages(builder, links)
     elif all_built and Sampler in form.contracts:
         _check_samplers(builder, links)
@@ -307,7 +295,7 @@ def _list_nodes(form: forms.SeveralComponents, node: Node) -> tuple[Node, ...]:
     """Return the nodes of a list's components; an unordered list may be a mapping of names to options."""
     if isinstance(node, Items):
         return node.items
-    if isinstance(node, Fields) and len(node.entries) > 1 and not form.ordered:
+    if isinstance(node, Fields) and len(node.entries) > 1 and not form.is_ordered:
         return tuple(
             Fields({name: value}, node.locate(name), node.lines)
             for name, value in node.entries.items()

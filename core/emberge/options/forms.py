@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import collections.abc
 import dataclasses
-import functools
 import inspect
 import sys
 import types
@@ -20,8 +19,6 @@ from typing import Annotated, Any, ClassVar, Literal, TypeVar, Union, get_args, 
 
 from emberge.contracts import (
     ChainSpec,
-    MergeStrategy,
-    MergeTransform,
     NumberRange,
     PerDataset,
     PerModel,
@@ -30,6 +27,7 @@ from emberge.contracts import (
     Reference,
     Sampler,
     Stage,
+    StepRef,
     find_limits,
 )
 from emberge.errors import PluginError
@@ -104,17 +102,10 @@ class Ref(Form):
     type: type[Reference]
 
     @property
-    def step_only(self) -> bool:
-        """True if only a step has such an output."""
-        return {"scores", "report"} <= set(self.type.accepts)
-
-    @property
     def words(self) -> str:
-        return (
-            "an earlier step"
-            if self.step_only
-            else " or ".join(map(add_article, self.type.accepts))
-        )
+        if issubclass(self.type, StepRef):
+            return "an earlier step"
+        return " or ".join(map(add_article, self.type.accepts))
 
 
 @dataclass(frozen=True)
@@ -149,18 +140,13 @@ class SeveralComponents(Form):
     contracts: tuple[type, ...]
 
     @property
-    def chain(self) -> bool:
-        """True for the links of a merge chain, which ends with a strategy."""
-        return Stage in self.contracts or {MergeStrategy, MergeTransform} <= set(self.contracts)
-
-    @property
-    def ordered(self) -> bool:
+    def is_ordered(self) -> bool:
         """True if the components' order matters, so that they are written as a list, not as a mapping."""
-        return self.chain or Sampler in self.contracts
+        return Stage in self.contracts or Sampler in self.contracts
 
     @property
     def words(self) -> str:
-        if self.chain:
+        if Stage in self.contracts:
             return "a merge strategy or a chain that ends with one"
         kind = find_kinds(self.contracts)[0]
         words = {
@@ -368,6 +354,9 @@ class Option:
         return self.default is MISSING
 
 
+_OPTIONS_BY_CLASS: dict[type, Mapping[str, Option]] = {}
+
+
 def read_options(owner: type) -> Mapping[str, Option]:
     """Return the options of a component or nested dataclass by name, its own before inherited options.
 
@@ -377,12 +366,9 @@ def read_options(owner: type) -> Mapping[str, Option]:
         PluginError: if a field's type cannot be found or expressed in a recipe; names the class and the
             field.
     """
-    return _read_cached_options(owner)  # mypy takes no class as the argument of a cached function
-
-
-@functools.cache
-def _read_cached_options(owner: Any) -> Mapping[str, Option]:
-    fields = {
+    if owner in _OPTIONS_BY_CLASS:
+        return _OPTIONS_BY_CLASS[owner]
+    fields: dict[str, dataclasses.Field[Any]] = {
         field.name: field
         for field in dataclasses.fields(owner)
         if field.init and not field.name.startswith("_")
@@ -394,7 +380,7 @@ def _read_cached_options(owner: Any) -> Mapping[str, Option]:
         for name in inspect.get_annotations(class_):
             if name in fields and name not in options:
                 options[name] = _read_option(class_, fields[name])
-    return types.MappingProxyType(options)
+    return _OPTIONS_BY_CLASS.setdefault(owner, types.MappingProxyType(options))
 
 
 def _read_option(owner: type, field: dataclasses.Field[Any]) -> Option:
@@ -402,8 +388,16 @@ def _read_option(owner: type, field: dataclasses.Field[Any]) -> Option:
     if field.default_factory is not MISSING:
         default = field.default_factory()
     label = f"{owner.__module__}.{owner.__qualname__}: the type of option '{field.name}'"
+    module = vars(sys.modules[owner.__module__]) if owner.__module__ in sys.modules else {}
+    # A holder of one annotation, as `get_type_hints` of the class would evaluate all of them.
+    holder = SimpleNamespace(
+        __annotations__={field.name: inspect.get_annotations(owner)[field.name]}
+    )
     try:
-        form = _limit_schedule(read_form(_find_type(owner, field.name)), default)
+        types_by_name = typing.get_type_hints(
+            holder, globalns=dict(vars(owner)), localns=dict(module), include_extras=True
+        )
+        form = read_form(types_by_name[field.name])
     except NameError as error:
         raise PluginError(
             f"{label} names '{error.name}', which is not there when the plugin runs; "
@@ -411,38 +405,21 @@ def _read_option(owner: type, field: dataclasses.Field[Any]) -> Option:
         ) from error
     except TypeError as error:
         raise PluginError(f"{label} cannot be used: {error}") from error
+    if isinstance(form, Schedule) and isinstance(default, PerTensor):
+        form = dataclasses.replace(form, within=default.within)
     return Option(field.name, form, owner, default, field.metadata.get("component"))
 
 
-def _find_type(owner: type, name: str) -> Any:
-    module = vars(sys.modules[owner.__module__]) if owner.__module__ in sys.modules else {}
-    holder = SimpleNamespace(__annotations__={name: inspect.get_annotations(owner)[name]})
-    return typing.get_type_hints(
-        holder, globalns=dict(vars(owner)), localns=dict(module), include_extras=True
-    )[name]
+def find_first_option(*owners: type) -> Option | None:
+    """Return the option that `name: value` means: the first option that one of the classes itself declares.
 
-
-def _limit_schedule(form: Form, default: Any) -> Form:
-    """Return the form with the limits of the schedule that is the option's default."""
-    if isinstance(form, Schedule) and isinstance(default, PerTensor):
-        return dataclasses.replace(form, within=default.within)
-    if isinstance(form, ByData | Maybe):
-        inner = default.default if isinstance(default, PerDataset) else default
-        return dataclasses.replace(form, item=_limit_schedule(form.item, inner))
-    return form
-
-
-def find_first_option(owner: type) -> Option | None:
-    """Return the option that `name: value` means: the first option that the class itself declares.
-
-    If the class declares no option, its nearest base class with an option decides; contracts are not
+    If a class declares no option, its nearest base class with an option decides; contracts are not
     considered.
     """
-    options = read_options(owner)
-    for class_ in owner.__mro__:
-        if class_ in CONTRACTS:
-            return None
-        for option in options.values():
-            if option.owner is class_:
-                return option
+    for owner in owners:
+        contract_index = next((i for i, c in enumerate(owner.__mro__) if c in CONTRACTS), None)
+        for class_ in owner.__mro__[:contract_index]:
+            for option in read_options(owner).values():
+                if option.owner is class_:
+                    return option
     return None

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from emberge.contracts import TASK_KINDS
+from emberge.contracts import TASK_KINDS, StepRef
 from emberge.options import forms
 from emberge.options.forms import Form, Option, find_first_option, find_kinds
 from emberge.options.option_docs import document_options
@@ -62,9 +62,7 @@ class SchemaWriter:
 
     def _write_first_value(self, owners: tuple[type, ...]) -> Schema:
         """Return the schema of the value that stands for the first option of the classes."""
-        first = next(
-            (option for option in map(find_first_option, owners) if option is not None), None
-        )
+        first = find_first_option(*owners)
         return self._write_form(first.form) if first else _VARIABLE
 
     def _write_mapping(self, owner: Component | type, description: str) -> Schema:
@@ -93,7 +91,7 @@ class SchemaWriter:
     def _write_several_components(self, form: forms.SeveralComponents) -> Schema:
         """Return the schema of a component, a list of components or, if unordered, a mapping by name."""
         part = self._write_component(forms.OneComponent(form.contracts))
-        mapping = part["then"] if form.ordered else self._write_named_options(form.contracts)
+        mapping = part["then"] if form.is_ordered else self._write_named_options(form.contracts)
         return _join_by_type(self._write_name(form.contracts), mapping, part)
 
     def _write_name(self, contracts: tuple[type, ...]) -> Schema:
@@ -157,7 +155,8 @@ class SchemaWriter:
             case forms.PathForm():
                 return {"type": "string"}
             case forms.Ref():
-                return {"type": "string", "pattern": r"^\$" if form.step_only else "."}
+                is_step = issubclass(form.type, StepRef)
+                return {"type": "string", "pattern": r"^\$" if is_step else "."}
             case forms.Schedule():
                 return _build_schedule_schema(form)
             case forms.Fixed(items):

@@ -150,12 +150,12 @@ class Substitution:
     def _fill_scalar(self, node: Scalar, text: str) -> Node:
         match = _STEP_USE.fullmatch(text)
         if match:
-            name, part, remainder = match.groups(default="")
-            if name in self.variables and not part and not remainder:
+            name, checkpoints, adapter = match.groups(default="")
+            if name in self.variables and not checkpoints and not adapter:
                 self.used.add(name)
                 return self.variables[name]
             if name in self.steps:
-                return StepUse(name, part, remainder, node.where)
+                return StepUse(name, checkpoints, adapter, node.where)
         before = len(self.problems)
         replaced = self._fill_text(text, node.where)
         if len(self.problems) > before:
