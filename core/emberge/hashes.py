@@ -1,7 +1,8 @@
 """Hashes of files, folders, plain values and texts; each file is read only once.
 
-A `HashCache` finds hashes by the file's device, inode, size and times, so a file may have several names.
-Those of large files are kept in the user's cache folder, so that a large model is read once per machine.
+A `HashCache` finds hashes by the file's device, inode, size and times, so a file may have several names, and
+its folder may be renamed. Those of large files are kept in the user's cache folder, so that a large model is
+read once per machine.
 """
 
 from __future__ import annotations
@@ -11,9 +12,11 @@ import json
 import mmap
 import os
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
+from contextlib import contextmanager, suppress
+from contextvars import ContextVar
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -36,19 +39,43 @@ _FRESH_NANOSECONDS = 100_000_000
 # Bytes that are mapped at once, so that little memory is resident: a multiple of every machine's
 # page size. Hashing takes far longer than another thread, importing torch, blocks the interpreter.
 _MAPPED_BYTES = 256 << 20
+_THREADS = min(8, os.cpu_count() or 1)
+
+
+@dataclass(frozen=True, slots=True)
+class FileContent:
+    """Size of a file in bytes, and its XXH3 hash, 128 bits in hex: the entry of a file in artifact.json."""
+
+    size: int
+    xxh3: str
+
+    @classmethod
+    def of_bytes(cls, content: bytes) -> FileContent:
+        """Return the size and the hash of a file's bytes."""
+        return cls(len(content), str(xxhash.xxh3_128_hexdigest(content)))
+
+    @classmethod
+    def from_plain(cls, plain: Any) -> FileContent | None:
+        """Return the content described by JSON values; None if they are malformed."""
+        if not isinstance(plain, Mapping) or not isinstance(plain.get("xxh3"), str):
+            return None
+        return cls(int(plain.get("size", -1)), plain["xxh3"])
 
 
 class HashCache:
-    """Hashes of files by their status; `table` is the file in which those of large files are kept.
+    """Hashes of files by their status; those of large files are kept in `folder`, unless it is None.
 
-    If the table cannot be used or is damaged, files are hashed again. `reading` is called before a large file
-    is read, from any thread.
+    If the kept hashes cannot be used or are damaged, files are hashed again. `reading` is called before a
+    large file is read, from any thread.
     """
 
     def __init__(
-        self, table: Path | None = None, reading: Callable[[], None] = lambda: None
+        self, folder: Path | None = None, reading: Callable[[], None] = lambda: None
     ) -> None:
-        self._table, self._reading = table, reading
+        if os.environ.get(CACHE_VARIABLE) == "never":
+            folder = None
+        self._table = folder / "hashes.json" if folder is not None else None
+        self._reading = reading
         self._kept: Mapping[str, str] | None = None  # read when the first large file is met
         self._known: dict[str, str] = {}
         self._new: dict[str, str] = {}
@@ -56,12 +83,20 @@ class HashCache:
     def of(self, file: Path) -> str:
         """Return the XXH3 hash of a file's bytes, 128 bits in hex."""
         status = file.stat()
-        digest = self._find(status)
+        key, is_large = _build_key(status), status.st_size >= LARGE_FILE_BYTES
+        digest = self._known.get(key)
+        if digest is None and is_large and self._table is not None:
+            self._kept = _read_table(self._table) if self._kept is None else self._kept
+            digest = self._kept.get(key)
         if digest is None:
-            if status.st_size >= LARGE_FILE_BYTES:
+            if is_large:
                 self._reading()
             digest = hash_file(file)
-            self._remember(status, digest)
+            age = time.time_ns() - max(status.st_mtime_ns, status.st_ctime_ns)
+            if age > _FRESH_NANOSECONDS:
+                self._known[key] = digest
+                if is_large:
+                    self._new[key] = digest
         return digest
 
     def of_tree(self, path: Path) -> str:
@@ -69,8 +104,13 @@ class HashCache:
         if not path.is_dir():
             return self.of(path)
         files = {p.relative_to(path): p for p in sorted(path.rglob("*")) if p.is_file()}
-        left_out = {name for name in files if any(map(_is_left_out, name.parts))}
-        return self.of_files({n.as_posix(): p for n, p in files.items() if n not in left_out})
+        return self.of_files(
+            {
+                name.as_posix(): file
+                for name, file in files.items()
+                if not any(part.startswith(".") or part == "__pycache__" for part in name.parts)
+            }
+        )
 
     def of_files(self, files: Mapping[str, Path]) -> str:
         """Return a hash of the content of files by name.
@@ -79,19 +119,40 @@ class HashCache:
             EmbergeError: if a file cannot be read.
         """
         try:
-            with ThreadPoolExecutor(min(8, os.cpu_count() or 1)) as pool:
+            with ThreadPoolExecutor(_THREADS) as pool:
                 hashes = pool.map(self.of, files.values())
                 return hash_value(dict(zip(files, hashes, strict=True)))
         except OSError as error:
             raise EmbergeError(f"{error.filename}: cannot be read: {error.strerror}") from error
 
-    def learn(self, hashes: Mapping[Path, str]) -> None:
-        """Remember hashes of files that have not changed since they were hashed."""
-        for file, digest in hashes.items():
-            self._remember(file.stat(), digest)
+    def list_contents(self, folder: Path, *, leave_out: str) -> dict[str, FileContent]:
+        """Return the content of every file below a folder, by relative path.
+
+        Links, hidden files, files in hidden folders, and the file `leave_out` are not listed.
+        """
+        names = {
+            path: path.relative_to(folder)
+            for path in sorted(folder.rglob("*"))
+            if path.is_file() and not path.is_symlink()
+        }
+        files = [
+            path
+            for path, name in names.items()
+            if str(name) != leave_out and not any(part.startswith(".") for part in name.parts)
+        ]
+        with ThreadPoolExecutor(_THREADS) as pool:
+            return {
+                names[path].as_posix(): FileContent(path.stat().st_size, digest)
+                for path, digest in zip(files, pool.map(self.of, files), strict=True)
+            }
+
+    def note(self, file: Path, digest: str) -> None:
+        """Remember the hash of a finished large file, which was hashed while it was written."""
+        key = _build_key(file.stat())
+        self._known[key] = self._new[key] = digest
 
     def save(self) -> None:
-        """Add the new hashes of large files to the table."""
+        """Add the new hashes of large files to the kept ones."""
         if self._table is None or not self._new:
             return
         with suppress(OSError):
@@ -102,31 +163,19 @@ class HashCache:
                 write_text(self._table, json.dumps(dict(entries[-_MOST_FILES:])), durable=False)
         self._new = {}
 
-    def _find(self, status: os.stat_result) -> str | None:
-        key = _build_key(status)
-        if key in self._known or self._table is None or status.st_size < LARGE_FILE_BYTES:
-            return self._known.get(key)
-        if self._kept is None:
-            self._kept = _read_table(self._table)
-        return self._kept.get(key)
 
-    def _remember(self, status: os.stat_result, digest: str) -> None:
-        """Remember the hash of a file that had this status before and after it was read."""
-        if time.time_ns() - max(status.st_mtime_ns, status.st_ctime_ns) > _FRESH_NANOSECONDS:
-            self._known[_build_key(status)] = digest
-            if status.st_size >= LARGE_FILE_BYTES:
-                self._new[_build_key(status)] = digest
+WRITERS_CACHE: ContextVar[HashCache | None] = ContextVar("writers_cache", default=None)
+"""The cache that notes the hashes of weights that are written now; None if they are not to be hashed."""
 
 
-def find_user_table() -> Path | None:
-    """Return the file in the user's cache folder that keeps hashes; None if none are to be kept."""
-    if os.environ.get(CACHE_VARIABLE) == "never":
-        return None
+@contextmanager
+def noting_hashes(cache: HashCache) -> Iterator[None]:
+    """Have large weights that are written in the `with` block hashed on the way, and noted in `cache`."""
+    token = WRITERS_CACHE.set(cache)
     try:
-        cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-    except RuntimeError:  # a user without a home
-        return None
-    return cache / "emberge" / "hashes.json" if cache.is_absolute() else None
+        yield
+    finally:
+        WRITERS_CACHE.reset(token)
 
 
 def hash_file(path: Path) -> str:
@@ -167,11 +216,6 @@ def hash_texts(texts: Iterable[str]) -> bytes:
         ).digest()
         for text in texts
     )
-
-
-def _is_left_out(name: str) -> bool:
-    """Return whether a file or folder of this name is hidden, or is Python's cache of compiled modules."""
-    return name.startswith(".") or name == "__pycache__"
 
 
 def _read_table(path: Path) -> dict[str, Any]:

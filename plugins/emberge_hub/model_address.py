@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 import re
 from collections.abc import Collection, Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -17,7 +16,7 @@ from pathlib import Path, PurePosixPath
 from urllib.parse import urlsplit
 
 from emberge import CheckpointError
-from emberge.files import fill_once
+from emberge.files import fill_once, find_user_cache
 from emberge.tensor_files import SCHEMES, ServerFile
 
 from emberge_hub.hub import (
@@ -69,8 +68,12 @@ def fetch_from_address(reference: str, revision: str | None, files: WantedFiles)
 
 def _create_cache() -> Path:
     """Create and return the user's cache of files from servers."""
-    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-    folder = cache / "emberge" / "servers"
+    cache = find_user_cache()
+    if cache is None:
+        raise CheckpointError(
+            "no folder for files from servers: set XDG_CACHE_HOME to an absolute path"
+        )
+    folder = cache / "servers"
     folder.mkdir(parents=True, exist_ok=True)
     return folder
 

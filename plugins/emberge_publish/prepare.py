@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 from emberge import CheckpointError, RecipeError
-from emberge.files import JSON_LIMIT, read_json, read_regular
-from emberge.hashes import HashCache, find_user_table
+from emberge.files import JSON_LIMIT, find_user_cache, read_json, read_regular
+from emberge.hashes import FileContent, HashCache
 from emberge.model_folder import hash_model, list_published_files
 from emberge.results import list_current_results, read_artifact, require_sound_result
-from emberge.tensor_files import FileContent
 from emberge.wording import hide_places, join_some
 from emberge_evaluate import Scores, read_scores
 from emberge_report import (
@@ -66,7 +66,7 @@ def prepare_publication(folder: Path, options: PublishOptions) -> Publication:
 
 def _write_record(record: Mapping[str, Any], card: bytes) -> bytes:
     """Return a result's artifact.json without the publisher's paths and with the hash of the new card."""
-    files = {**record["files"], CARD: FileContent.of_bytes(card).plain()}
+    files = {**record["files"], CARD: dataclasses.asdict(FileContent.of_bytes(card))}
     text = json.dumps(hide_places({**record, "files": files}), indent=2, ensure_ascii=False)
     return f"{text}\n".encode()
 
@@ -130,7 +130,7 @@ def _find_evaluations(folder: Path, step: str) -> Iterator[tuple[str, Scores]]:
         artifact = read_artifact(step_folder)
         if artifact is None or artifact.kind != "scores":
             continue
-        content = content or hash_model(folder.resolve(), HashCache(find_user_table()))
+        content = content or hash_model(folder.resolve(), HashCache(find_user_cache()))
         scores = read_scores(step_folder)
         columns = [name for name, one in scores.fingerprints.items() if one == content]
         of_step = [name for name in columns if scores.find_column(name).model == step]

@@ -1,4 +1,4 @@
-"""A large file is hashed once for a user and machine, under any name and for any OUT."""
+"""A large file is hashed once for a user and machine, under any name; a noted one is never read."""
 
 from __future__ import annotations
 
@@ -8,7 +8,15 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from emberge.hashes import LARGE_FILE_BYTES, HashCache, find_user_table
+from emberge.files import find_user_cache
+from emberge.hashes import (
+    LARGE_FILE_BYTES,
+    WRITERS_CACHE,
+    FileContent,
+    HashCache,
+    hash_file,
+    noting_hashes,
+)
 
 
 @pytest.fixture
@@ -31,7 +39,7 @@ def file(tmp_path: Path) -> Path:
 def reads(*files: Path) -> tuple[list[str], int]:
     """Hash files for a new OUT, and return the hashes and how many large files were read for them."""
     read: list[int] = []
-    hashes = HashCache(find_user_table(), lambda: read.append(1))
+    hashes = HashCache(find_user_cache(), lambda: read.append(1))
     found = [hashes.of(file) for file in files]
     hashes.save()
     return found, len(read)
@@ -83,7 +91,7 @@ def test_a_file_that_has_just_changed_is_not_remembered(
 def test_hashes_of_simultaneous_runs_are_all_kept(cache: Path, file: Path) -> None:
     other = file.with_name("other")
     other.write_bytes(os.urandom(LARGE_FILE_BYTES))
-    one, two = (HashCache(find_user_table()) for _ in range(2))
+    one, two = (HashCache(find_user_cache()) for _ in range(2))
     one.of(file)
     two.of(other)
     one.save()
@@ -133,3 +141,50 @@ def test_without_a_cache_folder_nothing_is_kept(
     monkeypatch.setenv("XDG_CACHE_HOME", home)
     monkeypatch.setattr(Path, "home", lambda: (_ for _ in ()).throw(RuntimeError("no home")))
     assert reads(file) == reads(file) == ([HashCache().of(file)], 1)
+
+
+def test_only_files_without_a_note_are_read(tmp_path: Path) -> None:
+    for name in ("a", "b"):
+        (tmp_path / f"{name}.safetensors").write_bytes(b"weights")
+    hashes = HashCache()
+    hashes.note(tmp_path / "a.safetensors", "as noted")
+    read = FileContent(7, hash_file(tmp_path / "b.safetensors"))
+    contents = hashes.list_contents(tmp_path, leave_out="")
+    assert contents == {"a.safetensors": FileContent(7, "as noted"), "b.safetensors": read}
+    assert HashCache().list_contents(tmp_path, leave_out="")["a.safetensors"] == read
+
+
+def test_links_hidden_files_and_the_file_left_out_are_not_listed(tmp_path: Path) -> None:
+    for name in ("a", "left", ".hidden", "b/left", ".c/file"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_bytes(b"abc")
+    (tmp_path / "link").symlink_to("a")
+    assert list(HashCache().list_contents(tmp_path, leave_out="left")) == ["a", "b/left"]
+
+
+def test_a_folder_that_is_renamed_keeps_its_notes(tmp_path: Path) -> None:
+    (tmp_path / "side").mkdir()
+    (tmp_path / "side" / "f").write_bytes(b"abc")
+    hashes = HashCache()
+    hashes.note(tmp_path / "side" / "f", "as noted")
+    os.replace(tmp_path / "side", tmp_path / "out")
+    assert hashes.of(tmp_path / "out" / "f") == "as noted"
+
+
+def test_a_note_does_not_hold_for_another_file_of_the_same_name(tmp_path: Path) -> None:
+    for name in ("f", "g"):
+        (tmp_path / name).write_bytes(b"abc")
+    hashes = HashCache()
+    hashes.note(tmp_path / "f", "as noted")
+    os.replace(tmp_path / "g", tmp_path / "f")
+    assert hashes.of(tmp_path / "f") == hash_file(tmp_path / "f")
+
+
+def test_hashes_are_noted_only_inside_the_block() -> None:
+    outer, inner = HashCache(), HashCache()
+    assert WRITERS_CACHE.get() is None
+    with noting_hashes(outer):
+        with noting_hashes(inner):
+            assert WRITERS_CACHE.get() is inner
+        assert WRITERS_CACHE.get() is outer
+    assert WRITERS_CACHE.get() is None

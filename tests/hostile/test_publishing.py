@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from emberge.cli.main import main
-from emberge.tensor_files import FileContent
+from emberge.hashes import hash_file
 from emberge_publish import Publication
 
 from tests.support.loopback_hub import Hub
@@ -27,6 +27,11 @@ steps:
   public:
     publish: {model: $soup, name: me/soup}
 """
+
+
+def content_of(file: Path) -> dict[str, Any]:
+    """Return a file's entry in artifact.json."""
+    return {"size": file.stat().st_size, "xxh3": hash_file(file)}
 
 
 # ── a recipe that uploads ───────────────────────────────────────────────────────────────────────────
@@ -114,7 +119,7 @@ def test_a_record_that_names_files_of_elsewhere_is_refused(
     (tmp_path / "secret.txt").write_text("s")
     for name in ("../secret.txt", str(tmp_path / "secret.txt")):
         record = json.loads((folder / "artifact.json").read_text())
-        content = FileContent.of_file(tmp_path / "secret.txt").plain()
+        content = content_of(tmp_path / "secret.txt")
         (folder / "artifact.json").write_text(
             json.dumps({**record, "files": {**record["files"], name: content}})
         )
@@ -132,7 +137,7 @@ def test_a_commit_of_somebody_else_between_looking_and_sending_is_not_overwritte
     assert publish() == 0
     (folder / "notes.json").write_text("{}")
     record = json.loads((folder / "artifact.json").read_text())
-    record["files"]["notes.json"] = FileContent.of_file(folder / "notes.json").plain()
+    record["files"]["notes.json"] = content_of(folder / "notes.json")
     (folder / "artifact.json").write_text(json.dumps(record))
     ask = Publication.require_free
 
@@ -155,7 +160,7 @@ def test_a_record_has_the_hash_of_every_other_file(
     for place in (folder, hub.root / "me/soup/main"):
         record = json.loads((place / "artifact.json").read_text())
         files = {
-            p.relative_to(place).as_posix(): FileContent.of_file(p).plain()
+            p.relative_to(place).as_posix(): content_of(p)
             for p in place.rglob("*")
             if p.is_file() and p.name not in ("artifact.json", ".gitattributes")
         }

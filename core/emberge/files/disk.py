@@ -32,6 +32,15 @@ _ADVISED_BYTES = 256 << 10
 _NOWAIT: int | None = getattr(os, "RWF_NOWAIT", None)
 
 
+def find_user_cache() -> Path | None:
+    """Return our folder in the user's cache, which may not exist yet; None for a user without a home."""
+    try:
+        cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    except RuntimeError:
+        return None
+    return cache / "emberge" if cache.is_absolute() else None
+
+
 def sync(path: Path) -> None:
     """Sync a file's data, or a folder's list of entries, to the disk."""
     handle = os.open(path, os.O_RDONLY)

@@ -12,7 +12,8 @@ from emberge.component_parts import to_plain, walk_fields, walk_parts
 from emberge.contracts import Artifact, DataRef, FileRef, Model, ModelRef, PerTensor, Reference
 from emberge.data import DataEntry
 from emberge.errors import CheckpointError, EmbergeError, PluginError, RecipeError
-from emberge.hashes import HashCache, find_user_table, hash_value
+from emberge.files import find_user_cache
+from emberge.hashes import HashCache, hash_value
 from emberge.model_folder import hash_model
 from emberge.plugins import Plugins
 from emberge.recipes.recipe import Recipe, RecipeStep
@@ -231,7 +232,7 @@ def find_targets(
 
     `finished` maps a step's id to the fingerprint of its result.
     """
-    targets = Targets(plugins, HashCache(find_user_table()))
+    targets = Targets(plugins, HashCache(find_user_cache()))
     steps = {recipe_step.id: recipe_step.step for recipe_step in recipe.steps}
     for name, fingerprint in finished.items():
         folder = out_folder.locate_result(name, fingerprint)

@@ -12,7 +12,7 @@ from typing import Any, Literal
 from emberge.contracts import Artifact
 from emberge.errors import CheckpointError, EmbergeError, PluginError
 from emberge.files import read_json
-from emberge.tensor_files import FileContent
+from emberge.hashes import FileContent
 
 ARTIFACT = "artifact.json"
 """The name of the file; a result is finished when it has one."""
@@ -53,8 +53,11 @@ def build_artifact_record(
             **facts,
             "component": component,
             "seconds": round(seconds, 3),
-            "inputs": [_build_input_entry(input_) for input_ in inputs],
-            "files": {name: content.plain() for name, content in files.items()},
+            "inputs": [
+                {key: value for key, value in dataclasses.asdict(input_).items() if value != ()}
+                for input_ in inputs
+            ],
+            "files": {name: dataclasses.asdict(content) for name, content in files.items()},
         }
         json.dumps(record)
     except (TypeError, ValueError) as error:
@@ -62,11 +65,6 @@ def build_artifact_record(
             f"the details of the artifact of {component} are no JSON: {error}"
         ) from error
     return record
-
-
-def _build_input_entry(input_: Input) -> dict[str, Any]:
-    entry = dataclasses.asdict(input_)
-    return entry if input_.only else {k: v for k, v in entry.items() if k != "only"}
 
 
 def read_artifact(folder: Path) -> Artifact | None:

@@ -9,10 +9,9 @@ from typing import Any
 from emberge.contracts import MergeDetails
 from emberge.errors import CheckpointError, EmbergeError
 from emberge.files import read_json
-from emberge.hashes import HashCache
+from emberge.hashes import FileContent, HashCache
 from emberge.model_folder import list_hashed_files
 from emberge.results.artifact_file import ARTIFACT, read_artifact
-from emberge.tensor_files import FileContent
 from emberge.wording import count_noun, join_some
 
 CHANGING_FILES = ("README.md",)
@@ -72,7 +71,7 @@ def _compare_file(
         yield f"{ARTIFACT} (its entry of {name})"
     elif path.is_symlink() or not path.is_file():
         yield f"{name} is missing"
-    elif path.stat().st_size != recorded.size or hashes.of(path) != recorded.hash:
+    elif path.stat().st_size != recorded.size or hashes.of(path) != recorded.xxh3:
         yield f"{name} was changed"
 
 

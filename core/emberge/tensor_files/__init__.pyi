@@ -1,13 +1,10 @@
 """Public names of tensor_files, each with the module that defines it."""
 
-from .content_hashes import FileContent as FileContent
-from .content_hashes import noting_contents as noting_contents
-from .content_hashes import read_contents as read_contents
 from .derived_tensor import DerivedTensor as DerivedTensor
 from .derived_tensor import RowReader as RowReader
-from .remote_file import RemoteFile as RemoteFile
 from .safetensors_header import HEADER as HEADER
 from .safetensors_header import WEIGHTS as WEIGHTS
+from .safetensors_header import RemoteFile as RemoteFile
 from .safetensors_header import TensorSpec as TensorSpec
 from .safetensors_header import build_header_texts as build_header_texts
 from .safetensors_header import encode_header as encode_header

@@ -1,20 +1,23 @@
-"""Headers of safetensors files: read, checked and written, with the provenance in them; loads no torch."""
+"""Headers of safetensors files, and notes with the header of a file on a server; loads no torch.
+
+Headers are read, checked and written, with the provenance in them.
+"""
 
 from __future__ import annotations
 
+import base64
 import json
 import math
 import struct
 import tempfile
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
 from emberge.errors import CheckpointError
-from emberge.files import open_regular
-from emberge.tensor_files.remote_file import RemoteFile
+from emberge.files import open_regular, read_json
 
 HEADER = "emberge"
 """The key of a safetensors header under which the provenance is kept, as JSON."""
@@ -44,7 +47,9 @@ DTYPES: dict[str, tuple[str, int]] = {
 }
 
 _CODES = {name: code for code, (name, _) in DTYPES.items()}
-_LONGEST_HEADER = 100_000_000  # the limit of the reference implementation
+_NOTE_SUFFIX = ".remote"
+# Limit of a note in bytes: the longest header in base64, and the other facts.
+_LONGEST_NOTE = 140_000_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,6 +91,62 @@ class TensorSpec:
         return replace(self, name=name)
 
 
+@dataclass(frozen=True, slots=True)
+class RemoteFile:
+    """Facts of a safetensors file on a server at the time when they were read, kept in a note.
+
+    A note is a small file, `model.safetensors.remote`, in the place of the large one. It has all that a plan
+    needs, so a checkpoint is described without the server.
+    `version` is the server's text that changes with the content: a hash, an ETag, a time. `sha256` is the
+    hash of the whole file, if the server provides it. `header` contains the file's bytes before the tensors.
+    """
+
+    url: str
+    size: int
+    version: str
+    sha256: str | None
+    header: bytes
+
+    @property
+    def content(self) -> str:
+        """Text that identifies the bytes: the hash, or without a hash the address, size and version."""
+        return self.sha256 or f"{self.url} {self.size} {self.version}"
+
+    def write(self, weights: Path) -> Path:
+        """Write the note into the folder of the path that the weights would have, and return its path."""
+        note = weights.with_name(weights.name + _NOTE_SUFFIX)
+        header = base64.b64encode(self.header).decode("ascii")
+        note.write_text(json.dumps({**asdict(self), "header": header}, indent=1), encoding="utf-8")
+        return note
+
+    @staticmethod
+    def is_note(path: Path) -> bool:
+        """Return whether a path is a note's."""
+        return path.suffix == _NOTE_SUFFIX
+
+    @staticmethod
+    def find(path: Path) -> Path | None:
+        """Return the path of a weight file, or of its note; None if neither exists."""
+        note = path.with_name(path.name + _NOTE_SUFFIX)
+        return path if path.is_file() else note if note.is_file() else None
+
+    @classmethod
+    def read(cls, note: Path) -> RemoteFile:
+        """Return the file that a note describes.
+
+        Raises:
+            CheckpointError: if the file is not a note.
+        """
+        try:
+            facts = read_json(note, limit=_LONGEST_NOTE)
+            return cls(**{**facts, "header": base64.b64decode(facts["header"])})
+        except (OSError, ValueError, TypeError, KeyError) as error:
+            raise CheckpointError(
+                f"{note}: is no note of weights on a server ({type(error).__name__}); remove its folder, "
+                "and it is made again"
+            ) from None
+
+
 def find_main_dtype(specs: Iterable[TensorSpec]) -> str:
     """Return the dtype of most of the bytes of floating-point tensors; float32 without such tensors."""
     sizes: dict[str, int] = {}
@@ -107,13 +168,14 @@ def read_header(path: Path) -> tuple[dict[str, TensorSpec], dict[str, str]]:
     else:
         try:
             with open_regular(path) as file:
+                _require_sound(path, path)
                 opening = file.read(8)
-                opening += file.read(find_header_size(path, opening, path.stat().st_size) - 8)
+                opening += file.read(int.from_bytes(opening, "little"))
         except (OSError, ValueError) as error:  # a name with a NUL is no name of a file
             raise CheckpointError(f"{path}: cannot be read ({error})") from None
-        _require_sound(path, path)
     header = json.loads(opening[8:])
     metadata = header.pop("__metadata__", None) or {}
+    specs = {}
     for name, entry in header.items():
         if not name.isprintable():
             raise CheckpointError(
@@ -123,27 +185,10 @@ def read_header(path: Path) -> tuple[dict[str, TensorSpec], dict[str, str]]:
             raise CheckpointError(
                 f"{path}: tensor '{name}' has an unknown element type '{entry['dtype']}'; convert it first"
             )
-    return {
-        name: TensorSpec(
-            name,
-            tuple(entry["shape"]),
-            DTYPES[entry["dtype"]][0],
-            path,
-            len(opening) + entry["data_offsets"][0],
-        )
-        for name, entry in header.items()
-    }, metadata
-
-
-def find_header_size(path: Path | str, opening: bytes, size: int) -> int:
-    """Return the number of bytes before the first tensor, from a file's first 8 bytes and its size."""
-    length = int.from_bytes(opening[:8], "little")
-    if len(opening) < 8 or length > min(size - 8, _LONGEST_HEADER):
-        raise CheckpointError(
-            f"{path}: is truncated or no safetensors file, as its header has {length:,} bytes and the "
-            f"file has {size:,}; get the file again"
-        )
-    return 8 + length
+        offset = len(opening) + entry["data_offsets"][0]
+        dtype = DTYPES[entry["dtype"]][0]
+        specs[name] = TensorSpec(name, tuple(entry["shape"]), dtype, path, offset)
+    return specs, metadata
 
 
 def require_sound_header(url: str, opening: bytes, size: int) -> None:
@@ -167,23 +212,30 @@ def _require_sound(path: Path, label: Path | str) -> None:
 
 
 def encode_header(
-    specs: Sequence[TensorSpec], metadata: Mapping[str, str]
-) -> tuple[bytes, dict[str, int]]:
-    """Return the header of a file with these tensors in this order, and each tensor's offset."""
+    specs: Sequence[TensorSpec], metadata: Mapping[str, str], prefix: str = ""
+) -> tuple[bytes, list[TensorSpec]]:
+    """Return the header of a file with these tensors in this order, and the tensors as stored in the file.
+
+    Names are stored without `prefix`.
+    """
     header: dict[str, Any] = {"__metadata__": dict(metadata)} if metadata else {}
-    offset, offsets = 0, {}
+    offset, offsets = 0, []
     for spec in specs:
-        header[spec.name] = {
+        offsets.append(offset)
+        offset += spec.nbytes
+        header[spec.name.removeprefix(prefix)] = {
             "dtype": _CODES[spec.dtype],
             "shape": list(spec.shape),
-            "data_offsets": [offset, offset + spec.nbytes],
+            "data_offsets": [offsets[-1], offset],
         }
-        offsets[spec.name] = offset
-        offset += spec.nbytes
     raw = json.dumps(header, separators=(",", ":")).encode()
     raw += b" " * (-len(raw) % 8)
     opening = struct.pack("<Q", len(raw)) + raw
-    return opening, {name: len(opening) + offset for name, offset in offsets.items()}
+    stored = [
+        replace(spec, name=spec.name.removeprefix(prefix), offset=len(opening) + offset)
+        for spec, offset in zip(specs, offsets, strict=True)
+    ]
+    return opening, stored
 
 
 def read_versions() -> dict[str, str]:

@@ -16,14 +16,14 @@ from typing import Any, TypeVar
 from emberge.errors import CheckpointError
 from emberge.files import require_space, writing
 from emberge.hashes import hash_sha256
-from emberge.tensor_files.remote_file import RemoteFile
-from emberge.tensor_files.safetensors_header import find_header_size, require_sound_header
+from emberge.tensor_files.safetensors_header import RemoteFile, require_sound_header
 
 T = TypeVar("T")
 
 SCHEMES = ("hf://", "s3://", "gs://")
 """Kinds of addresses that are read."""
 _BLOCK_BYTES = 8 << 20
+_LONGEST_HEADER = 100_000_000  # the limit of the reference implementation
 # Failures that may pass, as their kinds are also those of refusals.
 _NO_CONNECTION = (ConnectionError, socket.gaierror, ssl.SSLError, TimeoutError)
 _REFUSALS = (PermissionError, FileNotFoundError, ValueError)
@@ -158,8 +158,14 @@ class ServerFile:
         Raises:
             CheckpointError: if the file does not begin with a valid header.
         """
-        opening = self.read(0, min(8, self.size))
-        header = opening + self.read(8, find_header_size(self.url, opening, self.size))
+        length_field = self.read(0, min(8, self.size))
+        length = int.from_bytes(length_field, "little")
+        if len(length_field) < 8 or length > min(self.size - 8, _LONGEST_HEADER):
+            raise CheckpointError(
+                f"{self.url}: is truncated or no safetensors file, as its header has {length:,} bytes and "
+                f"the file has {self.size:,}; get the file again"
+            )
+        header = length_field + self.read(8, 8 + length)
         require_sound_header(self.url, header, self.size)
         return RemoteFile(self.url, self.size, self.version, self.sha256, header)
 

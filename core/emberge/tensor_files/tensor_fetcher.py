@@ -16,8 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from emberge.files import require_space, writing
-from emberge.tensor_files.remote_file import RemoteFile
-from emberge.tensor_files.safetensors_header import TensorSpec
+from emberge.tensor_files.safetensors_header import RemoteFile, TensorSpec
 from emberge.tensor_files.server_file import ServerFile
 
 _BLOCK_BYTES = 4 << 20
@@ -82,20 +81,20 @@ class TensorFetcher:
             copy.close()
         self._copies.clear()
 
-    def _open_copy(self, note: Path) -> _SparseCopy:
+    def _open_copy(self, note_path: Path) -> _SparseCopy:
         with self._lock:
-            if note not in self._copies:
-                self._copies[note] = _SparseCopy(note, self._pool, self._stop)
-            return self._copies[note]
+            if note_path not in self._copies:
+                self._copies[note_path] = _SparseCopy(note_path, self._pool, self._stop)
+            return self._copies[note_path]
 
 
 class _SparseCopy:
     """A sparse copy of a file on a server, with the requested blocks only."""
 
-    def __init__(self, note: Path, pool: ThreadPoolExecutor, stop: threading.Event) -> None:
-        remote = RemoteFile.read(note)
+    def __init__(self, note_path: Path, pool: ThreadPoolExecutor, stop: threading.Event) -> None:
+        remote = RemoteFile.read(note_path)
         self._server = ServerFile(remote.url, remote.size, remote.version, remote.sha256, stop)
-        self._folder, self._pool = note.parent, pool
+        self._folder, self._pool = note_path.parent, pool
         self._lock = threading.Lock()
         self._fetches: dict[int, Future[int]] = {}
         with writing(self._folder, "what is read from a server"):

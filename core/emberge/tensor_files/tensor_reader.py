@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Callable, Hashable, Iterable, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
@@ -14,8 +15,7 @@ import numpy as np
 from emberge.errors import CheckpointError
 from emberge.files import announce
 from emberge.tensor_files.derived_tensor import DerivedTensor, read_derived, read_derived_bytes
-from emberge.tensor_files.remote_file import RemoteFile
-from emberge.tensor_files.safetensors_header import TensorSpec
+from emberge.tensor_files.safetensors_header import RemoteFile, TensorSpec
 from emberge.tensor_files.tensor_fetcher import FetchedFile, TensorFetcher
 
 if TYPE_CHECKING:
@@ -70,7 +70,7 @@ def view_bytes(tensor: Tensor | np.ndarray) -> memoryview:
     return memoryview(flat)
 
 
-class TensorReader:
+class TensorReader(AbstractContextManager["TensorReader"]):
     """A reader of parts of tensors into given buffers, usable by any number of threads.
 
     Of files on servers, only the parts that are read are fetched.
@@ -105,14 +105,21 @@ class TensorReader:
     def locate(self, spec: TensorSpec, start: int, size: int) -> tuple[int, int]:
         """Return an open file and the position in it of `size` bytes of a tensor, from byte `start` on.
 
-        The file stays open until the reader is closed. What will probably be read next is announced to the
-        operating system.
+        The file stays open until the end of the reader's `with` block. What will probably be read next is
+        announced to the operating system.
 
         Raises:
             CheckpointError: if the bytes cannot be fetched from their server.
         """
         offset = spec.offset + start
-        handle = self._open_handle(spec, offset, offset + size)
+        handle = self._files.get(spec.file)  # never that of a note
+        if handle is None and RemoteFile.is_note(spec.file):
+            handle = self._open_fetcher().open_fetched(spec, offset, offset + size)
+        elif handle is None:
+            with self._lock:
+                if spec.file not in self._files:
+                    self._files[spec.file] = os.open(spec.file, os.O_RDONLY)
+                handle = self._files[spec.file]
         # Tensors are merged in about the order that they have in their files, so this is what comes next.
         first, last = (
             (at + _READ_AHEAD_BYTES) // _READ_STEP_BYTES for at in (offset, offset + size)
@@ -163,7 +170,7 @@ class TensorReader:
         """
         return self._fetcher.verify() if self._fetcher is not None else []
 
-    def close(self) -> None:
+    def __exit__(self, *_: object) -> None:
         """Close all files."""
         if self._fetcher is not None:
             self._fetcher.close()
@@ -172,29 +179,10 @@ class TensorReader:
                 os.close(handle)
             self._files.clear()
 
-    def __enter__(self) -> TensorReader:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
     def _open_fetcher(self) -> TensorFetcher:
         with self._lock:
             self._fetcher = self._fetcher or TensorFetcher()
             return self._fetcher
-
-    def _open_handle(self, spec: TensorSpec, start: int, end: int) -> int:
-        """Return the handle of an open file that has the bytes `start` to `end` of the spec's file."""
-        path = spec.file
-        handle = self._files.get(path)  # never that of a note
-        if handle is None:
-            if RemoteFile.is_note(path):
-                return self._open_fetcher().open_fetched(spec, start, end)
-            with self._lock:
-                handle = self._files.get(path)
-                if handle is None:
-                    handle = self._files[path] = os.open(path, os.O_RDONLY)
-        return handle
 
 
 class TensorSource(Protocol):

@@ -6,18 +6,13 @@ import functools
 import json
 import os
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from emberge.files import make_folder, sync, write_text, writing
-from emberge.tensor_files.content_hashes import (
-    EarlyPieces,
-    HashThread,
-    UnorderedHasher,
-    find_current_notes,
-)
+from emberge.hashes import WRITERS_CACHE
+from emberge.tensor_files.content_hashes import EarlyPieces, HashThread, UnorderedHasher
 from emberge.tensor_files.safetensors_header import WEIGHTS, TensorSpec, encode_header
 from emberge.tensor_files.tensor_reader import view_bytes
 from emberge.tensor_files.write_queue import QUEUE, DirectFile, FilledBuffer, WriteQueue
@@ -33,14 +28,25 @@ HASHED_BYTES = 1 << 20
 """Smallest size in bytes of a file that is hashed while it is written; reading a smaller one is quicker."""
 
 
+@dataclass(frozen=True, slots=True)
+class _Shard:
+    """One file: its path, its header's bytes and its length."""
+
+    path: Path
+    opening: bytes
+    size: int
+    is_begun: bool
+    """True if the file exists with this header and length, as after a kill."""
+
+
 class TensorWriter:
     """A writer of tensors, all known beforehand, into safetensors files of at most `max_shard_size` bytes.
 
     `parts` maps a prefix of names to the subfolder with those tensors without the prefix (the modules of a
     SentenceTransformers folder); "" is the trunk's. `resumed` is True if all files exist with the same
     headers, as after a kill; their content is kept. No file is changed before `begin`, so that the journal of
-    older files can be removed before new files replace them. Inside `noting_contents`, large files are
-    hashed while they are written.
+    older files can be removed before new files replace them. Inside `noting_hashes`, large files are hashed
+    while they are written.
     """
 
     def __init__(
@@ -58,15 +64,16 @@ class TensorWriter:
         self._files: list[DirectFile] = []
         self._queue: WriteQueue | None = None
         self._reserved: set[str] = set()
-        self._notes = find_current_notes()
+        self._hash_cache = WRITERS_CACHE.get()
         self._hashing: HashThread | None = None
-        self._hashes: list[UnorderedHasher] = []
+        self._hashers: list[UnorderedHasher] = []
         self._indices: dict[Path, str] = {}
         self._shards: list[_Shard] = []
-        parts = dict(parts or {"": ""})
-        for prefix, group in _group_by_part(specs, parts).items():
-            self._plan_shards(folder / parts[prefix], prefix, group, parse_size(max_shard_size))
-        self.resumed = all(shard.is_begun() for shard in self._shards)
+        parts = parts or {"": ""}
+        limit = parse_size(max_shard_size)
+        for prefix, tensors_by_file in _divide_into_files(specs, parts, limit).items():
+            self._plan_shards(folder / parts[prefix], prefix, tensors_by_file)
+        self.resumed = all(shard.is_begun for shard in self._shards)
 
     def begin(self, queue: int = QUEUE) -> None:
         """Open the files, and create those that do not have the right header and length.
@@ -79,16 +86,19 @@ class TensorWriter:
         with writing(self.folder, "the weights"):
             for shard in self._shards:
                 make_folder(shard.path.parent)
-                begun = shard.is_begun()
-                self._files.append(DirectFile(shard.path))
-                if not begun:
-                    shard.create(self._files[-1])
+                file = DirectFile(shard.path)
+                self._files.append(file)
+                if not shard.is_begun:
+                    os.ftruncate(file.handle, 0)
+                    file.write(memoryview(shard.opening), 0)
+                    os.ftruncate(file.handle, shard.size)
             for folder in {shard.path.parent for shard in self._shards}:
                 sync(folder)  # tensors that a journal calls done are found again by these names
         self._queue = WriteQueue(queue)
-        if self._notes is not None and any(shard.size >= HASHED_BYTES for shard in self._shards):
+        is_large = any(shard.size >= HASHED_BYTES for shard in self._shards)
+        if self._hash_cache is not None and is_large:
             self._hashing, early = HashThread(), EarlyPieces()
-            self._hashes = [
+            self._hashers = [
                 UnorderedHasher(file, shard.opening, self._queue.release, early)
                 for file, shard in zip(self._files, self._shards, strict=True)
             ]
@@ -120,12 +130,17 @@ class TensorWriter:
     def finish(self) -> None:
         """Write the index files, wait until everything is on the disk, and close the files."""
         assert self._queue is not None
-        self._queue.drain()
+        self._queue.finish()
         with writing(self.folder, "the index"):
             for path, content in self._indices.items():
                 write_text(path, content)
         self.sync()
-        self._note_contents()
+        if self._hashing is not None and self._hash_cache is not None:
+            self._hashing.close()
+            for shard, hasher in zip(self._shards, self._hashers, strict=True):
+                digest = hasher.finish(shard.size)
+                if digest is not None:
+                    self._hash_cache.note(shard.path, digest)
         self.close()
 
     def close(self) -> None:
@@ -139,8 +154,8 @@ class TensorWriter:
 
     def _write_piece(self, name: str, piece: FilledBuffer) -> None:
         """Write a filled buffer on the queue's thread, then hash or release it."""
-        shard, spec = self._stored[name]
-        file = self._files[shard]
+        shard_number, spec = self._stored[name]
+        file = self._files[shard_number]
         with writing(self.folder, name):
             if spec.nbytes < DIRECT_BYTES:
                 file.write(piece.data, piece.position)
@@ -150,90 +165,55 @@ class TensorWriter:
                     file.reserve(spec.offset, spec.nbytes)
                 file.write_direct(piece.data, piece.position)
         if self._hashing is not None:
-            self._hashing.queue_piece(self._hashes[shard], piece)
+            self._hashing.queue_piece(self._hashers[shard_number], piece)
         elif self._queue is not None:
             self._queue.release(piece)
 
-    def _note_contents(self) -> None:
-        """Add the known hashes of the files to the notes."""
-        if self._notes is None or self._hashing is None:
-            return
-        self._hashing.close()
-        for shard, hashes in zip(self._shards, self._hashes, strict=True):
-            content = hashes.finish(shard.size)
-            if content is not None:
-                self._notes.note(shard.path, content)
-
-    def _plan_shards(self, folder: Path, prefix: str, specs: list[TensorSpec], limit: int) -> None:
-        shards = _split_shards(specs, limit)
+    def _plan_shards(
+        self, folder: Path, prefix: str, tensors_by_file: list[list[TensorSpec]]
+    ) -> None:
+        """Plan the files of one folder: names, headers, and where each tensor is stored."""
+        count = len(tensors_by_file)
         stem = WEIGHTS.removesuffix(".safetensors")
-        weights: dict[str, str] = {}
-        for number, shard in enumerate(shards, 1):
-            file = f"{stem}-{number:05}-of-{len(shards):05}.safetensors"
-            name = WEIGHTS if len(shards) == 1 else file
-            named = [s.with_name(s.name.removeprefix(prefix)) for s in shard]
-            weights |= dict.fromkeys((s.name for s in named), name)
-            opening, offsets = encode_header(named, self._metadata)
-            placed = [replace(spec, offset=offsets[spec.name]) for spec in named]
-            for spec in placed:
+        name_by_tensor: dict[str, str] = {}
+        for number, tensors in enumerate(tensors_by_file, 1):
+            name = WEIGHTS if count == 1 else f"{stem}-{number:05}-of-{count:05}.safetensors"
+            opening, stored = encode_header(tensors, self._metadata, prefix)
+            name_by_tensor |= dict.fromkeys((spec.name for spec in stored), name)
+            for spec in stored:
                 self._stored[prefix + spec.name] = (len(self._shards), spec)
-            size = len(opening) + sum(spec.nbytes for spec in shard)
-            self._shards.append(_Shard(folder / name, opening, size, placed))
-        if len(shards) > 1:
+            size = len(opening) + sum(spec.nbytes for spec in tensors)
+            path = folder / name
+            self._shards.append(_Shard(path, opening, size, _is_begun(path, opening, size)))
+        if count > 1:
             index = {
-                "metadata": {"total_size": sum(spec.nbytes for spec in specs)},
-                "weight_map": weights,
+                "metadata": {"total_size": sum(s.nbytes for t in tensors_by_file for s in t)},
+                "weight_map": name_by_tensor,
             }
             self._indices[folder / f"{WEIGHTS}.index.json"] = json.dumps(index, indent=2) + "\n"
 
-    def __del__(self) -> None:
-        with suppress(OSError):
-            self.close()
+
+def _is_begun(path: Path, opening: bytes, size: int) -> bool:
+    """Return whether the file exists with this header and length, as after a kill."""
+    try:
+        with path.open("rb") as file:
+            return path.stat().st_size == size and file.read(len(opening)) == opening
+    except OSError:
+        return False
 
 
-@dataclass(frozen=True, slots=True)
-class _Shard:
-    """One file: its path, its header's bytes, its length, and its tensors."""
-
-    path: Path
-    opening: bytes
-    size: int
-    specs: Sequence[TensorSpec]
-
-    def is_begun(self) -> bool:
-        """Return whether the file exists with this header and length, as after a kill."""
-        try:
-            if self.path.stat().st_size != self.size:
-                return False
-            with self.path.open("rb") as file:
-                return file.read(len(self.opening)) == self.opening
-        except OSError:
-            return False
-
-    def create(self, file: DirectFile) -> None:
-        """Write the header into the open file and set its length."""
-        os.ftruncate(file.handle, 0)
-        file.write(memoryview(self.opening), 0)
-        os.ftruncate(file.handle, self.size)
-
-
-def _group_by_part(
-    specs: Sequence[TensorSpec], parts: Mapping[str, str]
-) -> dict[str, list[TensorSpec]]:
-    grouped: dict[str, list[TensorSpec]] = {}
+def _divide_into_files(
+    specs: Sequence[TensorSpec], parts: Mapping[str, str], limit: int
+) -> dict[str, list[list[TensorSpec]]]:
+    """Return for each prefix of `parts` with tensors the tensors of its files, of at most `limit` bytes."""
+    files: dict[str, list[list[TensorSpec]]] = {}
+    filled_bytes: dict[str, int] = {}  # of the last file of each prefix
     for spec in specs:
         prefix = max((p for p in parts if spec.name.startswith(p)), key=len)
-        grouped.setdefault(prefix, []).append(spec)
-    return grouped
-
-
-def _split_shards(specs: Sequence[TensorSpec], limit: int) -> list[list[TensorSpec]]:
-    shards: list[list[TensorSpec]] = [[]]
-    filled = 0
-    for spec in specs:
-        if shards[-1] and filled + spec.nbytes > limit:
-            shards.append([])
-            filled = 0
-        shards[-1].append(spec)
-        filled += spec.nbytes
-    return shards
+        size = filled_bytes.get(prefix, 0) + spec.nbytes
+        if prefix not in files or (files[prefix][-1] and size > limit):
+            files.setdefault(prefix, []).append([])
+            size = spec.nbytes
+        files[prefix][-1].append(spec)
+        filled_bytes[prefix] = size
+    return files

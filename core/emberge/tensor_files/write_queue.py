@@ -38,7 +38,15 @@ class DirectFile:
 
     def __init__(self, path: Path) -> None:
         self.handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o644)
-        self._direct = _open_direct(path)
+        self._direct: int | None = None  # a second handle
+        if sys.platform == "linux":
+            try:
+                self._direct = os.open(
+                    path, os.O_WRONLY | os.O_DIRECT | os.O_NOFOLLOW | os.O_CLOEXEC
+                )
+            except OSError as error:
+                if error.errno not in _REFUSED_ERRORS:
+                    raise
 
     @property
     def direct(self) -> bool:
@@ -63,24 +71,22 @@ class DirectFile:
         first = min(len(data), -position % PAGE)
         last = max(first, len(data) - (position + len(data)) % PAGE)
         self.write(data[:first], position)
-        self.write(
-            data[self._write_pages(data[first:last], position + first) + first :], position + last
-        )
+        self._write_pages(data[first:last], position + first)
+        self.write(data[last:], position + last)
 
-    def _write_pages(self, pages: memoryview, position: int) -> int:
-        """Write whole pages and return the number of bytes, all of them."""
-        left = pages
-        while left and self._direct is not None:
+    def _write_pages(self, pages: memoryview, position: int) -> None:
+        """Write whole pages with direct I/O, or through the page cache where it is refused."""
+        while pages and self._direct is not None:
             try:
-                done = os.pwrite(self._direct, left, position)
+                done = os.pwrite(self._direct, pages, position)
             except OSError as error:
                 if error.errno not in _REFUSED_ERRORS:
                     raise
-                self._close_direct()
+                os.close(self._direct)
+                self._direct = None
             else:
-                left, position = left[done:], position + done
-        self.write(left, position)
-        return len(pages)
+                pages, position = pages[done:], position + done
+        self.write(pages, position)
 
     def read(self, size: int, position: int) -> bytes:
         """Return up to `size` bytes from a position on."""
@@ -92,25 +98,9 @@ class DirectFile:
 
     def close(self) -> None:
         """Close the file without a sync."""
-        self._close_direct()
-        os.close(self.handle)
-
-    def _close_direct(self) -> None:
         if self._direct is not None:
             os.close(self._direct)
-            self._direct = None
-
-
-def _open_direct(path: Path) -> int | None:
-    """Return a second handle of a file, for direct I/O; None if it is not supported."""
-    if sys.platform != "linux":
-        return None
-    try:
-        return os.open(path, os.O_WRONLY | os.O_DIRECT | os.O_NOFOLLOW | os.O_CLOEXEC)
-    except OSError as error:
-        if error.errno not in _REFUSED_ERRORS:
-            raise
-        return None
+        os.close(self.handle)
 
 
 @functools.cache
@@ -127,10 +117,19 @@ def _load_fallocate() -> Callable[..., Any] | None:
     return function  # type: ignore[no-any-return]
 
 
+@dataclass(frozen=True, slots=True)
+class FilledBuffer:
+    """A buffer whose bytes `data` belong at `position` in a file, at the same offset from a page's start."""
+
+    buffer: mmap.mmap
+    position: int
+    data: memoryview
+
+
 class WriteQueue:
     """Buffers of `size` bytes together, and a thread that writes them.
 
-    After an error nothing more is written, and `put` and `drain` raise the error.
+    After an error nothing more is written, and `put` and `finish` raise the error.
     """
 
     def __init__(self, size: int = QUEUE) -> None:
@@ -139,7 +138,10 @@ class WriteQueue:
         self._free: queue.SimpleQueue[mmap.mmap | None] = queue.SimpleQueue()
         for _ in range(BUFFERS):
             self._free.put(None)  # a buffer is allocated when it is first needed
-        self._work: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
+        # Each piece of work, and the buffer that it writes and has released, if any.
+        self._work: queue.SimpleQueue[tuple[Callable[[], None], FilledBuffer | None] | None] = (
+            queue.SimpleQueue()
+        )
         self._error: BaseException | None = None
         self._thread = threading.Thread(target=self._run, name="write", daemon=True)
         self._thread.start()
@@ -152,74 +154,50 @@ class WriteQueue:
         import numpy as np
 
         while data:
-            piece = data[: self._capacity - position % PAGE]
-            filled = FilledBuffer(self._take_buffer(), position, len(piece))
+            buffer = self._free.get()
+            if self._error is not None:
+                self._free.put(buffer)
+                raise self._error
+            buffer = buffer or mmap.mmap(-1, self._capacity)
+            start = position % PAGE
+            piece = data[: self._capacity - start]
+            filled = FilledBuffer(buffer, position, memoryview(buffer)[start : start + len(piece)])
             # Unlike the assignment of a slice, this lets other threads run.
             np.copyto(np.frombuffer(filled.data, np.uint8), np.frombuffer(piece, np.uint8))
-            self._work.put(functools.partial(self._write, filled, write))
+            self._work.put((functools.partial(write, filled), filled))
             data, position = data[len(piece) :], position + len(piece)
 
     def call_after_writes(self, work: Callable[[], None]) -> None:
         """Run `work` on the queue's thread after everything put before is in the files."""
-        self._work.put(functools.partial(self._guard_work, work))
+        self._work.put((work, None))
 
     def release(self, filled: FilledBuffer) -> None:
         """Return a buffer to the queue, so that it can be filled again."""
         self._free.put(filled.buffer)
 
-    def drain(self) -> None:
-        """Wait until everything put so far is in the files.
+    def finish(self) -> None:
+        """Wait until everything that was queued is in the files, and end the thread.
 
         Raises:
             BaseException: the first error that writes or other work raised, if any.
         """
-        done = threading.Event()
-        self._work.put(done.set)
-        done.wait()
+        self.close()
         if self._error is not None:
             raise self._error
 
     def close(self) -> None:
         """Finish the queued work, unless an error occurred, and end the thread."""
-        if self._thread.is_alive():
-            self._work.put(None)
-            self._thread.join()
-
-    def _take_buffer(self) -> mmap.mmap:
-        buffer = self._free.get()
-        if self._error is not None:
-            self._free.put(buffer)
-            raise self._error
-        return buffer or mmap.mmap(-1, self._capacity)
+        self._work.put(None)
+        self._thread.join()
 
     def _run(self) -> None:
-        while (work := self._work.get()) is not None:
-            work()
-
-    def _write(self, filled: FilledBuffer, write: Callable[[FilledBuffer], None]) -> None:
-        self._guard_work(functools.partial(write, filled))
-        if self._error is not None:
-            self.release(filled)
-
-    def _guard_work(self, work: Callable[[], None]) -> None:
-        """Run `work` unless an earlier one failed, and record its error."""
-        if self._error is None:
+        """Do the queued work, until an error; release the buffers of work that failed or was not done."""
+        while (queued := self._work.get()) is not None:
+            work, filled = queued
             try:
-                work()
+                if self._error is None:
+                    work()
             except BaseException as error:
                 self._error = error
-
-
-@dataclass(frozen=True, slots=True)
-class FilledBuffer:
-    """A buffer with bytes for the `position` in a file; both have the same offset from a page's start."""
-
-    buffer: mmap.mmap
-    position: int
-    size: int
-
-    @property
-    def data(self) -> memoryview:
-        """The bytes."""
-        start = self.position % PAGE
-        return memoryview(self.buffer)[start : start + self.size]
+            if self._error is not None and filled is not None:
+                self.release(filled)

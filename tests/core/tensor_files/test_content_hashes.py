@@ -1,4 +1,4 @@
-"""Hashes of pieces in any order equal those of the finished file, and noted files are not read again."""
+"""Hashes of pieces in any order equal those of the finished file."""
 
 from __future__ import annotations
 
@@ -8,14 +8,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
-from emberge.tensor_files import FileContent, noting_contents, read_contents
-from emberge.tensor_files.content_hashes import (
-    MOST_EARLY_PIECES,
-    ContentNotes,
-    EarlyPieces,
-    UnorderedHasher,
-    find_current_notes,
-)
+from emberge.hashes import hash_file
+from emberge.tensor_files.content_hashes import MOST_EARLY_PIECES, EarlyPieces, UnorderedHasher
 from emberge.tensor_files.write_queue import PAGE, DirectFile, FilledBuffer
 
 PIECE = 100
@@ -34,17 +28,18 @@ class Passing:
         self.hash = UnorderedHasher(
             self.file, opening, lambda piece: self.released.append(piece.position), early
         )
-        self.expected = FileContent.of_file(path)
+        self.expected = hash_file(path)
         self.places = list(range(self.begins, len(self.raw), PIECE))
 
     def pass_by(self, places: Sequence[int]) -> None:
         for place in places:
             some = self.raw[place : place + PIECE]
             buffer = bytearray(2 * PAGE)
-            buffer[place % PAGE : place % PAGE + len(some)] = some
-            self.hash.add_piece(FilledBuffer(buffer, place, len(some)))  # type: ignore[arg-type]
+            data = memoryview(buffer)[place % PAGE : place % PAGE + len(some)]
+            data[:] = some
+            self.hash.add_piece(FilledBuffer(buffer, place, data))  # type: ignore[arg-type]
 
-    def finish(self) -> FileContent | None:
+    def finish(self) -> str | None:
         found = self.hash.finish(len(self.raw))
         self.file.close()
         return found
@@ -120,46 +115,3 @@ def test_an_unreadable_or_short_file_leaves_the_content_unknown(
         monkeypatch.setattr(os, "pread", broken)
     assert passing.finish() is None
     assert sorted(passing.released) == passing.places[3:]
-
-
-NOTED = FileContent(1, "as noted")
-
-
-def test_only_files_without_a_note_are_read(tmp_path: Path) -> None:
-    for name in ("a", "b"):
-        (tmp_path / f"{name}.safetensors").write_bytes(b"weights")
-    notes = ContentNotes()
-    notes.note(tmp_path / "a.safetensors", NOTED)
-    found = read_contents(tmp_path, known=notes.of)
-    assert found == {
-        "a.safetensors": NOTED,
-        "b.safetensors": FileContent.of_file(tmp_path / "b.safetensors"),
-    }
-    assert read_contents(tmp_path)["a.safetensors"] == found["b.safetensors"]
-
-
-def test_a_folder_that_is_renamed_keeps_its_notes(tmp_path: Path) -> None:
-    (tmp_path / "side").mkdir()
-    (tmp_path / "side" / "f").write_bytes(b"abc")
-    notes = ContentNotes()
-    notes.note(tmp_path / "side" / "f", NOTED)
-    os.replace(tmp_path / "side", tmp_path / "out")
-    assert read_contents(tmp_path / "out", known=notes.of) == {"f": NOTED}
-
-
-def test_a_note_does_not_hold_for_another_file_of_the_same_name(tmp_path: Path) -> None:
-    for name in ("f", "g"):
-        (tmp_path / name).write_bytes(b"abc")
-    notes = ContentNotes()
-    notes.note(tmp_path / "f", NOTED)
-    os.replace(tmp_path / "g", tmp_path / "f")
-    assert notes.of(tmp_path / "f") is None
-
-
-def test_notes_are_taken_only_inside_the_block() -> None:
-    assert find_current_notes() is None
-    with noting_contents() as outer:
-        with noting_contents() as inner:
-            assert find_current_notes() is inner
-        assert find_current_notes() is outer
-    assert find_current_notes() is None

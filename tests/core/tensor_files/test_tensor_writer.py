@@ -16,14 +16,8 @@ from typing import Any
 import pytest
 import torch
 from emberge.errors import UnwrittenError
-from emberge.tensor_files import (
-    FileContent,
-    TensorSpec,
-    TensorWriter,
-    noting_contents,
-    read_contents,
-    tensor_writer,
-)
+from emberge.hashes import HashCache, noting_hashes
+from emberge.tensor_files import TensorSpec, TensorWriter, tensor_writer
 from emberge.tensor_files.write_queue import BUFFERS, PAGE
 from safetensors.torch import save_file
 from torch import Tensor
@@ -91,7 +85,8 @@ def test_threads_write_the_same_and_hashes_are_taken_on_the_way(
 ) -> None:
     """In one file and in several; nothing is read at the end."""
     monkeypatch.setattr(tensor_writer, "HASHED_BYTES", 0)
-    with noting_contents() as notes:
+    hashes = HashCache()
+    with noting_hashes(hashes):
         writer = writer_of(tmp_path, tensors, max_shard_size=limit)
         writer.begin(BUFFERS * PAGE)
         with ThreadPoolExecutor(3) as pool:
@@ -99,8 +94,9 @@ def test_threads_write_the_same_and_hashes_are_taken_on_the_way(
         writer.finish()
     files = sorted(tmp_path.glob("*.safetensors"))
     assert len(files) == (1 if limit > 10**6 else 4)
-    assert [notes.of(file) for file in files] == [FileContent.of_file(file) for file in files]
-    assert read_contents(tmp_path, known=notes.of) == read_contents(tmp_path)
+    expected = [HashCache().of(file) for file in files]
+    monkeypatch.setattr("emberge.hashes.hash_file", None)  # would be needed to read a file
+    assert [hashes.of(file) for file in files] == expected
 
 
 def test_a_continued_file_is_hashed_with_what_it_had(
@@ -112,7 +108,8 @@ def test_a_continued_file_is_hashed_with_what_it_had(
     first.begin()
     write(first, some[::2])
     first.close()
-    with noting_contents() as notes:
+    hashes = HashCache()
+    with noting_hashes(hashes):
         second = writer_of(tmp_path, tensors)
         assert second.resumed
         second.begin()
@@ -121,7 +118,9 @@ def test_a_continued_file_is_hashed_with_what_it_had(
     path = tmp_path / "model.safetensors"
     save_file(tensors, tmp_path / "expected", metadata={"format": "pt"})
     assert path.read_bytes() == (tmp_path / "expected").read_bytes()
-    assert notes.of(path) == FileContent.of_file(path)
+    expected = HashCache().of(path)
+    monkeypatch.setattr("emberge.hashes.hash_file", None)  # would be needed to read the file
+    assert hashes.of(path) == expected
 
 
 def test_only_large_tensors_are_written_with_direct_io(

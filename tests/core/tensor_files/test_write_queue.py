@@ -179,9 +179,9 @@ class Disk:
 
     def write(self, filled: FilledBuffer) -> None:
         self.gate.wait()
-        self.content[filled.position : filled.position + filled.size] = filled.data
+        self.content[filled.position : filled.position + len(filled.data)] = filled.data
         self.log.append(filled.position)
-        self.sizes.append(filled.size)
+        self.sizes.append(len(filled.data))
         self.queue.release(filled)
 
 
@@ -197,7 +197,7 @@ def disk() -> Iterator[Disk]:
 def test_a_piece_larger_than_a_buffer_is_split(disk: Disk) -> None:
     data = bytes(range(256)) * (40 * PAGE // 256)
     disk.queue.put(memoryview(data), 77, disk.write)
-    disk.queue.drain()
+    disk.queue.finish()
     assert disk.content[77 : 77 + len(data)] == data
     assert max(disk.sizes) <= 2 * PAGE
     assert all(place % PAGE == 0 for place in disk.log[1:]), "cut between pages"  # type: ignore[operator]
@@ -209,7 +209,7 @@ def test_work_runs_between_the_writes_around_it(disk: Disk) -> None:
         disk.queue.put(memoryview(b"x"), number, disk.write)
         disk.queue.call_after_writes(partial(disk.log.append, f"done {number}"))
     disk.gate.set()
-    disk.queue.drain()
+    disk.queue.finish()
     assert disk.log == [0, "done 0", 1, "done 1", 2, "done 2", 3, "done 3"]
 
 
@@ -229,7 +229,7 @@ def test_a_writer_waits_when_all_buffers_are_full(disk: Disk) -> None:
     assert len(put) <= BUFFERS
     disk.gate.set()
     worker.join()
-    disk.queue.drain()
+    disk.queue.finish()
     assert len(disk.log) == BUFFERS + 3
 
 
@@ -244,7 +244,7 @@ def test_after_an_error_nothing_is_written_and_every_call_raises_it(disk: Disk) 
     disk.queue.call_after_writes(lambda: disk.log.append("done"))
     disk.gate.set()
     with pytest.raises(OSError, match="No space"):
-        disk.queue.drain()
+        disk.queue.finish()
     for _ in range(2 * BUFFERS):  # nobody waits for a buffer for ever
         with pytest.raises(OSError, match="No space"):
             disk.queue.put(memoryview(b"x"), 3, disk.write)

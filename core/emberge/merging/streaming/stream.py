@@ -81,14 +81,14 @@ def write_tensors(
     if journal.done and not files.resumed:
         journal.forget()
     limits = limits or SchedulerLimits()
-    files.begin(count_queue_bytes(limits.memory))
     left = [job for job in jobs if job.spec.name not in journal.done]
     for job in jobs:
         job.remarks.update(journal.remarks.get(job.spec.name, {}))
     units = {job.unit for job in left}
     to_read = {unit: members for unit, members in group_by_unit(jobs).items() if unit in units}
-    end_reading = announce_reads([job for members in to_read.values() for job in members])
     try:
+        files.begin(count_queue_bytes(limits.memory))
+        end_reading = announce_reads([job for members in to_read.values() for job in members])
         run_jobs(
             left,
             lambda job, start, piece: files.write(job.spec.name, start, piece),

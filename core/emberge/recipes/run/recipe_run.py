@@ -20,7 +20,8 @@ from emberge.contracts import (
     StepStarted,
 )
 from emberge.errors import EmbergeError, RequirementError
-from emberge.hashes import HashCache, find_user_table
+from emberge.files import find_user_cache
+from emberge.hashes import HashCache
 from emberge.plugins import Plugins
 from emberge.recipes.recipe import Recipe, RecipeStep, find_references
 from emberge.recipes.run.run_log import RunLog
@@ -91,7 +92,7 @@ class RecipeRun:
         self._imports = threading.Thread(
             target=import_modules, args=(loads,), name="import", daemon=True
         )
-        self.hashes = HashCache(find_user_table(), self._start_imports)
+        self.hashes = HashCache(find_user_cache(), self._start_imports)
         self.log = RunLog(out_folder, plugins, recipe.steps)
         self.context = RunContext(
             out_folder=out_folder,

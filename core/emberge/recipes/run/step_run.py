@@ -34,6 +34,7 @@ from emberge.contracts import (
 )
 from emberge.errors import EmbergeError, PluginError
 from emberge.files import FileLock, make_folder, write_json
+from emberge.hashes import noting_hashes
 from emberge.interpreter import pause_collections, refuse_exits, return_freed_memory
 from emberge.plugins import Plugins
 from emberge.recipes.recipe import Recipe, RecipeStep
@@ -48,7 +49,7 @@ from emberge.results import (
     read_artifact,
     read_record,
 )
-from emberge.tensor_files import FileContent, noting_contents, read_contents, read_versions
+from emberge.tensor_files import read_versions
 
 _METRICS = "metrics.jsonl"
 _WARNINGS = "warnings.jsonl"
@@ -159,12 +160,12 @@ class StepRun:
     ) -> tuple[Artifact, float]:
         """Run the step in an empty folder and publish it; return the artifact and seconds since `began`."""
         _clear_folder(self.folder)
-        with noting_contents() as notes:
+        with noting_hashes(self.context.targets.hashes):
             artifact = self._run_step(surroundings)
         self._write_metrics()
         self._announce_filled(artifact)
         seconds = time.monotonic() - began
-        self._publish(artifact, seconds, notes.of)
+        self._publish(artifact, seconds)
         return artifact, seconds
 
     def _run_step(self, surroundings: AbstractContextManager[Any] | None) -> Artifact:
@@ -184,16 +185,12 @@ class StepRun:
         event = StepFilled(out, self.id, self.folder, artifact, self.provenance, origin)
         self.plugins.announce(event)
 
-    def _publish(
-        self, artifact: Artifact, seconds: float, known: Callable[[Path], FileContent | None]
-    ) -> None:
-        """Write `artifact.json` with the hash of each file, and publish the folder; keep the hashes."""
-        files = read_contents(self.folder, leave=(ARTIFACT,), known=known)
+    def _publish(self, artifact: Artifact, seconds: float) -> None:
+        """Write `artifact.json` with the hash of each file, and publish the folder."""
+        files = self.context.targets.hashes.list_contents(self.folder, leave_out=ARTIFACT)
         inputs = self.context.targets.list_inputs(self.step.step)
         record = build_artifact_record(artifact, self.provenance, inputs, files, seconds)
-        result = self.context.out_folder.publish(self.id, self.fingerprint, record)
-        hashes = {result / name: content.hash for name, content in files.items()}
-        self.context.targets.hashes.learn(hashes)
+        self.context.out_folder.publish(self.id, self.fingerprint, record)
 
     def _write_metrics(self) -> None:
         """Write the step's metrics into its result; of rows with equal `name` and `at`, only the last."""
