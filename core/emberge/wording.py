@@ -86,6 +86,15 @@ def format_size(count: float) -> str:
     return f"{count:.3g} TB"
 
 
+def format_duration(seconds: float) -> str:
+    """Return a time as text: `8.2 s`, `3 min 20 s`, `2 h 05 min`."""
+    if seconds < 59.95:
+        return f"{seconds:.1f} s"
+    minutes, seconds_left = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours} h {minutes:02} min" if hours else f"{minutes} min {seconds_left:02} s"
+
+
 def parse_size(size: str | int) -> int:
     """Return the bytes that `512MB`, `2GiB`, `1.5g` or `1000` names.
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
@@ -16,20 +16,19 @@ from typing import TYPE_CHECKING, Any
 from emberge.contracts import MergeDetails, TrainingDetails
 from emberge.wording import Markdown, hide_places, make_printable, to_markdown
 
-from emberge_report.formats import format_points, format_short
-from emberge_report.lineage import Parent, Trained, trace_ancestry
+from emberge_report.lineage import Parent, TrainingSet, trace_ancestry
 from emberge_report.markdown import (
     MODEL_NAME_COMMENT,
     write_code_block,
     write_code_span,
     write_link,
 )
-from emberge_report.model_facts import Anatomy, list_details, read_anatomy
+from emberge_report.model_facts import Anatomy, read_anatomy
 
 if TYPE_CHECKING:
     from emberge import Artifact
     from huggingface_hub.repocard_data import ModelCardData
-    from jinja2 import Environment, Template
+    from jinja2 import Environment
 
 
 UNKNOWN_WORD = "unknown"
@@ -55,7 +54,7 @@ class CardFacts:
     anatomy: Anatomy
     parents: tuple[Parent, ...] = ()
     roots: tuple[Parent, ...] = ()
-    data: tuple[Trained, ...] = ()
+    data: tuple[TrainingSet, ...] = ()
     record: Mapping[str, Any] = field(default_factory=dict)
 
     @property
@@ -64,20 +63,9 @@ class CardFacts:
         return hide_places(self.artifact.base.name) if self.artifact.base else "its base"
 
     @property
-    def bases(self) -> list[str]:
-        """Hub ids of the models that this model was made from."""
-        return list(dict.fromkeys(base for root in self.roots for base in root.bases))
-
-    @property
-    def sources(self) -> tuple[Parent | Trained, ...]:
+    def sources(self) -> tuple[Parent | TrainingSet, ...]:
         """Models and data whose licences apply to the model."""
         return (*self.roots, *self.data)
-
-    @property
-    def licence(self) -> str | None:
-        """Licence that all ancestors and data share; None if one is missing or different."""
-        stated = {source.licence for source in self.sources}
-        return stated.pop() if len(stated) == 1 else None
 
 
 def write_card(
@@ -109,13 +97,8 @@ def draw_card(facts: CardFacts) -> str:
     """Return the card of a model or an adapter."""
     details = facts.artifact.details
     ways = details.tensors if isinstance(details, MergeDetails) else {}
-    text = open_template(
-        "card.md",
-        link=_link_parent,
-        weight=_show_weight,
-        row_count=_format_row_count,
-        span=_span_ranks,
-    ).render(
+    template = open_templates().get_template("card.md")
+    text = template.render(
         card=facts,
         anatomy=facts.anatomy,
         description=_describe_model(facts),
@@ -124,22 +107,13 @@ def draw_card(facts: CardFacts) -> str:
         weighted=any(parent.weight is not None for parent in facts.parents),
         options=_write_options(facts),
         ways=", ".join(f"{count} {way}" for way, count in ways.items() if count),
-        licences=_describe_licences(facts),
         made_again=[*_list_origin(facts)],
     )
     return f"---\n{_build_front(facts).to_yaml()}\n---\n\n{text.strip()}\n"
 
 
-def open_template(name: str, **functions: Callable[..., Any]) -> Template:
-    """Return a template of a card; it may call `functions`, directly or as filters of values."""
-    environment = _open_templates().overlay()
-    environment.globals = {**environment.globals, **functions}
-    environment.filters = {**environment.filters, **functions}
-    return environment.get_template(name)
-
-
 @cache
-def _open_templates() -> Environment:
+def open_templates() -> Environment:
     """Return the templates of cards; what they fill in is escaped, unless it is Markdown already."""
     # ModelCard.from_template escapes nothing, and texts of strangers are filled in here.
     from jinja2 import Environment, PackageLoader
@@ -159,9 +133,11 @@ def _open_templates() -> Environment:
     }
     environment.filters |= {
         "code_span": write_code_span,
-        "points": format_points,
+        "link": _link_parent,
         "quoted": _quote,
         "raw": Markdown,
+        "row_count": _format_row_count,
+        "span": _span_ranks,
     }
     return environment
 
@@ -172,19 +148,22 @@ def _build_front(facts: CardFacts) -> ModelCardData:
     from huggingface_hub.repocard_data import ModelCardData
 
     model_kind, is_adapter = facts.anatomy.model_kind, facts.artifact.adapter is not None
+    bases = list(dict.fromkeys(base for root in facts.roots for base in root.bases))
     languages = list(dict.fromkeys(lang for root in facts.roots for lang in root.languages))
+    licences = {source.licence for source in facts.sources}
+    licence = licences.pop() if len(licences) == 1 else None
     library = "peft" if is_adapter else "sentence-transformers"
     kind_tags = ["lora", "feature-extraction"] if is_adapter else model_kind.tags
     is_merge = facts.artifact.origin == "merged"
     relation = "adapter" if is_adapter else "merge" if is_merge else "finetune"
     return ModelCardData(
-        base_model=facts.bases or None,
+        base_model=bases or None,
         language=languages or None,
-        license=facts.licence.lower() if facts.licence and _is_known(facts.licence) else None,
+        license=licence.lower() if licence is not None and _is_known(licence) else None,
         library_name=library,
         pipeline_tag="feature-extraction" if is_adapter else model_kind.pipeline,
         tags=[library, *kind_tags, "emberge", *(["merge"] if is_merge else [])],
-        base_model_relation=relation if facts.bases else None,
+        base_model_relation=relation if bases else None,
     )
 
 
@@ -237,17 +216,13 @@ def _link_parent(parent: Parent) -> Markdown:
     return to_markdown(f"{name} (a step of the same run)")
 
 
-def _show_weight(weight: float | None) -> str:
-    return "base" if weight is None else format_short(weight)
-
-
 def _write_options(facts: CardFacts) -> str:
     """Return the options that the model was made with as YAML; "" without any."""
     import yaml
 
     options = {
         key: value
-        for key, value in list_details(facts.artifact).items()
+        for key, value in facts.artifact.to_record()["details"].items()
         if key not in _HIDDEN_DETAILS and value not in (None, {}, [])
     }
     if isinstance(facts.artifact.details, MergeDetails):
@@ -260,19 +235,11 @@ def _write_options(facts: CardFacts) -> str:
     ).rstrip()
 
 
-def _format_row_count(data: Trained) -> str:
+def _format_row_count(data: TrainingSet) -> str:
     if data.rows is None:
         return UNKNOWN_WORD
     size_text = f" of {data.whole:,}" if data.whole not in (None, data.rows) else ""
     return f"{data.rows:,}{size_text}"
-
-
-def _describe_licences(facts: CardFacts) -> str:
-    """Return the licences that ancestors and data state, and the names of those that state none."""
-    stated = [f"{source.name}: {source.licence}" for source in facts.sources if source.licence]
-    silent = [source.name for source in facts.sources if not source.licence]
-    text = f"{'; '.join(stated)}." if stated else "No ancestor and no data set states one."
-    return f"{text} Unknown for {', '.join(silent)}." if silent else text
 
 
 def _list_origin(facts: CardFacts) -> Iterator[tuple[str, str]]:

@@ -17,9 +17,9 @@ from emberge_evaluate import (
     build_table,
 )
 
-from emberge_report.card import open_template
+from emberge_report.card import open_templates
 from emberge_report.conclusions import DOMAIN_PHRASES, describe_loss
-from emberge_report.formats import format_difference
+from emberge_report.formats import format_difference, format_points
 from emberge_report.markdown import split_card
 
 if TYPE_CHECKING:
@@ -42,14 +42,16 @@ def add_scores(card: str, evaluations: Sequence[tuple[str, Scores]]) -> str:
     front, body = split_card(card)
     results = [result for name, scores in evaluations for result in _list_results(name, scores)]
     index = ModelCardData(model_name=evaluations[0][0], eval_results=results).to_yaml()
-    section = open_template(
-        "card_scores.md",
-        at_size=_describe_size,
-        forgetting=describe_forgetting,
-        difference=_show_difference,
-        with_domain=_name_task,
-        score_tables=_build_tables,
-    ).render(scored=evaluations)
+    template = open_templates().get_template("card_scores.md")
+    section = template.render(
+        scored=evaluations,
+        describe_size=_describe_size,
+        describe_forgetting=describe_forgetting,
+        format_points=format_points,
+        show_difference=_show_difference,
+        name_task=_name_task,
+        build_tables=_build_tables,
+    )
     before, heading, after = body.partition(_NEXT_SECTION)
     fields = "\n".join(filter(None, (front, index)))
     return f"---\n{fields}\n---\n{before.rstrip()}\n\n{section.strip()}\n{heading}{after}"

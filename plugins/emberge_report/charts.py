@@ -225,7 +225,7 @@ def draw_sign(look: Look) -> Markup:
 
 
 def thin(curve: Curve) -> Curve:
-    """Return a short curve as it is, and of a longer one `MOST_POINTS` means of finite neighbours."""
+    """Return a curve of at most `MOST_POINTS` points: a longer one becomes means of finite neighbours."""
     if len(curve) <= MOST_POINTS:
         return curve
     finite = [(x, y) for x, y in curve if y is not None and math.isfinite(y)]

@@ -14,7 +14,7 @@ from emberge_report.formats import format_difference, format_points
 DOMAIN_PHRASES = {"elsewhere": "of domains that no training had", "out": "out of domain"}
 
 
-def draw_conclusions(scores: Scores, merges: Sequence[str]) -> list[Markup]:
+def write_conclusions(scores: Scores, merges: Sequence[str]) -> list[Markup]:
     """Return sentences on the scores that claim no more than the intervals allow.
 
     `merges` are the names of merged models. Models that differ only in seed are treated as one.

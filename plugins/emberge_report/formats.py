@@ -1,4 +1,4 @@
-"""Numbers and values of results as text, for pages and cards."""
+"""Numbers and values of results as text, for pages and cards, and the cells of heat maps."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ import json
 import math
 from collections.abc import Mapping, Sequence
 from typing import Any
+
+from emberge.contracts import HeatMap
 
 MINUS = "\N{MINUS SIGN}"
 
@@ -25,17 +27,6 @@ def format_difference(
     text = text[1:] if float(text) == 0 else text.replace("-", MINUS)
     ends = [format_difference(end, less) for end in interval or ()]
     return f"{text} [{', '.join(ends)}]" if ends else text
-
-
-def format_duration(seconds: Any) -> str:
-    """Return a duration as text, such as `2 h 05 min`."""
-    if isinstance(seconds, bool) or not isinstance(seconds, int | float):
-        return "–"
-    if seconds < 60:
-        return f"{seconds:.1f} s"
-    minutes, seconds_left = divmod(round(seconds), 60)
-    hours, minutes = divmod(minutes, 60)
-    return f"{hours} h {minutes:02} min" if hours else f"{minutes} min {seconds_left:02} s"
 
 
 def format_value(value: Any) -> str:
@@ -64,11 +55,6 @@ def _format_inside(value: Any) -> str:
     return f"({format_value(value)})" if nested else format_value(value)
 
 
-def format_short(value: float) -> str:
-    """Return a number with at most four decimals."""
-    return f"{value:.4f}".rstrip("0").rstrip(".") or "0"
-
-
 def format_number(value: float, digits: int, *, with_sign: bool = False) -> str:
     """Return a number with `digits` decimals and a true minus sign, and a plus sign `with_sign`."""
     is_decimal = digits <= 5 and abs(value) < 1e6
@@ -78,7 +64,27 @@ def format_number(value: float, digits: int, *, with_sign: bool = False) -> str:
     return (text if with_sign else text.removeprefix("+")).replace("-", MINUS)
 
 
-def count_digits(numbers: Sequence[float]) -> int:
+def _count_digits(numbers: Sequence[float]) -> int:
     """Return the number of decimals that show three significant digits of the largest number."""
     largest = max(map(abs, numbers), default=0.0)
     return max(0, 2 - math.floor(math.log10(largest))) if largest > 0 else 0
+
+
+def build_cells(heat_map: HeatMap) -> list[list[tuple[str, str, float] | None]]:
+    """Return (text, class of the colour, its strength in percent) of each number; None without one.
+
+    If there are numbers below 0, they have another colour than those above 0, and the strength is from 0
+    in both directions; else it goes from the lowest number to the highest.
+    """
+    numbers = [v for row in heat_map.values for v in row if v is not None] or [0.0]
+    low, high, digits = min(numbers), max(numbers), _count_digits(numbers)
+    signed = low < 0
+    start = 0.0 if signed or low < high / 2 else low
+    span = max(abs(low), abs(high)) - start
+
+    def describe(value: float) -> tuple[str, str, float]:
+        share = (abs(value) - start) / span if span else 0.5
+        text = format_number(value, digits, with_sign=signed)
+        return text, "c1" if value < 0 else "c0", round(5 + 50 * share, 1)
+
+    return [[None if v is None else describe(v) for v in row] for row in heat_map.values]

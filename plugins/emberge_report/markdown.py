@@ -15,8 +15,8 @@ from emberge.wording import Markdown, make_printable, make_printable_lines, to_m
 
 # Comment after the line of a card's code that loads the model by its step's name.
 MODEL_NAME_COMMENT = "  # the path of this folder, or its hub id"
+CARD_FILE = "README.md"
 _URL_CHARACTERS = "/:?&=+,;@%~!$-._"  # kept in an address; brackets and spaces would end a link
-_CARD_FILE = "README.md"
 _LONGEST_CARD_BYTES = 1 << 20
 _FENCE = "---"
 _NULLS = ("", "~", "null", "Null", "NULL")
@@ -59,7 +59,7 @@ def read_front_matter(folder: Path) -> Mapping[str, Any]:
     out.
     """
     try:
-        with open_regular(folder / _CARD_FILE) as card:
+        with open_regular(folder / CARD_FILE) as card:
             text = card.read(_LONGEST_CARD_BYTES).decode("utf-8-sig", errors="replace")
         # Anybody writes cards: nothing is merged or repeated that a few lines of aliases could stand for.
         content = yaml.load(split_card(text)[0], Loader=yaml.BaseLoader)

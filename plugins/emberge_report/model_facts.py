@@ -8,8 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from emberge import Artifact, CheckpointError
-from emberge.contracts import to_json
+from emberge import CheckpointError
 from emberge.model_folder import (
     Checkpoint,
     TextLimit,
@@ -30,7 +29,7 @@ class ModelKind:
     """Class of sentence-transformers, with the hub's tags and a readable name for such a model.
 
     `does` is a sentence on what such a model does, and `lines` are the code after `model = …` in a snippet.
-    Both are empty for the embedder of texts, whose card says more: see `embeds_texts`.
+    Both are empty for the embedder of texts, whose card says more.
     """
 
     cls: str
@@ -39,11 +38,8 @@ class ModelKind:
     noun: str
     does: str = ""
     lines: tuple[str, ...] = ()
-
-    @property
-    def embeds_texts(self) -> bool:
-        """True if a model of this kind embeds each text into one vector."""
-        return self is EMBEDDER
+    embeds_texts: bool = False
+    """True if a model of this kind embeds each text into one vector."""
 
 
 _SNIPPET_LINES = (
@@ -56,8 +52,10 @@ EMBEDDER = ModelKind(
     "sentence-similarity",
     ("feature-extraction", "sentence-similarity"),
     "text-embedding model",
+    embeds_texts=True,
 )
-_KINDS = {
+_KIND_BY_CLASS = {
+    "SentenceTransformer": EMBEDDER,
     "SparseEncoder": ModelKind(
         "SparseEncoder",
         "feature-extraction",
@@ -83,7 +81,7 @@ _KINDS = {
         ('print(model.rank("how to sort a list", ["sorted(items)", "open(path)"]))',),
     ),
 }
-_BY_MODULE = {
+_CLASS_BY_MODULE = {
     "SpladePooling": "SparseEncoder",
     "SparseAutoEncoder": "SparseEncoder",
     "SparseStaticEmbedding": "SparseEncoder",
@@ -94,7 +92,10 @@ _BY_MODULE = {
 
 @dataclass(frozen=True, slots=True)
 class Anatomy:
-    """Dimension, longest text in tokens, pooling, prompts, similarity; None where no file states it."""
+    """Dimension, longest text in tokens, pooling, similarity, and all prompts that are not empty.
+
+    A fact that no file states is None.
+    """
 
     architecture: str | None = None
     dimension: int | None = None
@@ -127,24 +128,6 @@ class Anatomy:
         asymmetric = self.prompts.get("query") or self.prompts.get("document")
         return self.model_kind.lines or (_SNIPPET_LINES if asymmetric else ())
 
-    @property
-    def first_prompt(self) -> str | None:
-        """Name of the first prompt that has a text."""
-        return next((name for name, text in self.prompts.items() if text), None)
-
-    @property
-    def longest_text(self) -> str:
-        """Length of the longest text that is read whole."""
-        if self.endless:
-            return "any"
-        return f"{self.max_length} tokens" if self.max_length else "unknown"
-
-
-def list_details(artifact: Artifact) -> Mapping[str, Any]:
-    """Return the details of an artifact by name, as values of JSON."""
-    details = artifact.details
-    return details if isinstance(details, Mapping) else to_json(details)
-
 
 def read_anatomy(folder: Path) -> Anatomy:
     """Return the facts in a model folder's configs; a config that cannot be read is treated as empty."""
@@ -154,19 +137,19 @@ def read_anatomy(folder: Path) -> Anatomy:
     except CheckpointError:
         return _describe_other(folder)
     config = read_record(layout.trunk_folder / "config.json")
-    overall, code = read_settings(folder), find_class_code(config)
-    kinds = [module.kind for module in layout.modules]
+    code = find_class_code(config)
+    modalities = read_trunk_settings(layout.trunk_folder).get("modality_config") or ()
     return Anatomy(
         architecture=_name_architecture(config),
         dimension=_find_dimension(folder, [module.path for module in layout.modules], config),
         max_length=longest,
         pooling=layout.pooling,
-        normalised="Normalize" in kinds,
-        prompts=dict(layout.prompts),
-        similarity=_allow_word(_SIMILARITIES, overall.get("similarity_fn_name") or "cosine"),
+        normalised=any(module.kind == "Normalize" for module in layout.modules),
+        prompts={name: text for name, text in layout.prompts.items() if text},
+        similarity=_read_similarity(read_settings(folder)),
         model_kind=find_model_kind(folder),
         code=code.name if code is not None else "",
-        reads=_list_inputs(layout.trunk_folder),
+        reads=tuple(kind for kind in _KINDS_OF_INPUT if kind in modalities) or ("text",),
     )
 
 
@@ -182,27 +165,22 @@ def _describe_other(folder: Path) -> Anatomy:
 def _describe_static(folder: Path) -> Anatomy:
     """Return the facts of a static model: the mean of a vector for each token, at any length."""
     settings = read_settings(folder)
-    prompts = settings.get("prompts") or {}
+    prompts = settings.get("prompts")
     return Anatomy(
         architecture="StaticEmbedding",
         dimension=read_static_dimension(folder),
         endless=True,
         pooling=("mean",),
         normalised=any(module.kind == "Normalize" for module in Checkpoint(folder).modules),
-        prompts=dict(prompts) if isinstance(prompts, Mapping) else {},
-        similarity=_allow_word(_SIMILARITIES, settings.get("similarity_fn_name") or "cosine"),
+        prompts={k: v for k, v in prompts.items() if v} if isinstance(prompts, Mapping) else {},
+        similarity=_read_similarity(settings),
     )
 
 
-def _list_inputs(trunk: Path) -> tuple[str, ...]:
-    named = read_trunk_settings(trunk).get("modality_config")
-    kinds = tuple(kind for kind in _KINDS_OF_INPUT if kind in named) if named else ()
-    return kinds or ("text",)
-
-
-def _allow_word(allowed: tuple[str, ...], value: Any) -> str:
-    """Return the value if it is one of the allowed words, else "unknown": configs are untrusted."""
-    return value if value in allowed else "unknown"
+def _read_similarity(settings: Mapping[str, Any]) -> str:
+    """Return the similarity that settings name; "unknown" for other words, as configs are untrusted."""
+    named = settings.get("similarity_fn_name") or "cosine"
+    return named if named in _SIMILARITIES else "unknown"
 
 
 def _name_architecture(config: Mapping[str, Any]) -> str | None:
@@ -226,18 +204,18 @@ def _find_dimension(folder: Path, modules: list[str], config: Mapping[str, Any])
 def find_model_kind(folder: Path) -> ModelKind:
     """Return the kind of model that a folder's configs name; an embedder where they name none."""
     try:
-        named = read_settings(folder).get("model_type")
-        types = [module.type for module in Checkpoint(folder).modules]
+        settings, modules = read_settings(folder), Checkpoint(folder).modules
         # A folder with modules says so itself.
-        ranks = not types and CrossEncoderFacts.read(folder).is_one
+        is_reranker = not modules and CrossEncoderFacts.read(folder).is_one
     except CheckpointError:
-        named, types, ranks = None, [], False
+        settings, modules, is_reranker = {}, (), False
+    stated = settings.get("model_type")
+    if isinstance(stated, str) and stated in _KIND_BY_CLASS:
+        return _KIND_BY_CLASS[stated]
     architectures = read_record(folder / "config.json").get("architectures") or [""]
-    by_module = [_BY_MODULE.get(type_.rpartition(".")[2]) for type_ in types]
-    if isinstance(named, str) and named in _KINDS:
-        return _KINDS[named]
-    if named == "ColBERT" or "HF_ColBERT" in architectures or any("pylate." in t for t in types):
-        return _KINDS["MultiVectorEncoder"]
-    default = "CrossEncoder" if ranks else None
-    kind_name = next((kind for kind in by_module if kind is not None), default)
-    return _KINDS[kind_name] if kind_name is not None else EMBEDDER
+    is_pylate = any("pylate." in module.type for module in modules)
+    if stated == "ColBERT" or "HF_ColBERT" in architectures or is_pylate:
+        return _KIND_BY_CLASS["MultiVectorEncoder"]
+    default = "CrossEncoder" if is_reranker else "SentenceTransformer"
+    classes = (_CLASS_BY_MODULE.get(module.kind) for module in modules)
+    return _KIND_BY_CLASS[next(filter(None, classes), default)]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 
+from emberge.contracts import Figure, HeatMap
 from emberge_statistics import sort_layers
 from markupsafe import Markup
 
@@ -12,11 +13,11 @@ from emberge_report.charts import Curve, Line, Look, describe_ends, draw_lines, 
 from emberge_report.report_data import ReportData, ReportedStep
 
 Looks = Mapping[str, Look]
-# Most lines of one chart, as more would look alike; further lines get further charts.
-_MOST_LINES = 8
+# Most curves of one chart, as more would look alike; further ones get further charts.
+_MOST_CURVES = 8
 
 
-def show_last_loss(model: ReportedStep) -> str:
+def format_last_loss(model: ReportedStep) -> str:
     """Return the smoothed loss at a training's end: the mean of the last twentieth."""
     smoothed = smooth(model.curves.get("loss", ()))
     tail = [value for _, value in smoothed[-max(1, len(smoothed) // 20) :]]
@@ -33,9 +34,9 @@ def draw_losses(report: ReportData, looks_by_name: Looks) -> list[Markup]:
     names = list(curves)
     return [
         _draw_smoothed(
-            {n: curves[n] for n in names[i : i + _MOST_LINES]}, looks_by_name, "Training loss"
+            {n: curves[n] for n in names[i : i + _MOST_CURVES]}, looks_by_name, "Training loss"
         )
-        for i in range(0, len(names), _MOST_LINES)
+        for i in range(0, len(names), _MOST_CURVES)
     ]
 
 
@@ -64,6 +65,25 @@ def list_layers(report: ReportData) -> list[str]:
     return list(sort_layers(layer for layers in known for layer in layers))
 
 
+def build_weight_map(merge: ReportedStep) -> Figure | None:
+    """Return the heat map, layers by labels, of the weights that a strategy computed; None without any."""
+    weights = merge.merge.weights_by_layer
+    layers = sort_layers(weights)
+    labels = list(dict.fromkeys(label for layer in layers for label in weights[layer]))
+    if not labels:
+        return None
+    return Figure(
+        title=f"{merge.name}: weights by layer",
+        caption="The strategy computed these weights from the models. Where the tensors of a layer have "
+        "weights of their own, it is their mean over elements.",
+        heat_map=HeatMap(
+            rows=[layer.removeprefix("layers.") for layer in layers],
+            columns=labels,
+            values=[[weights[layer].get(label) for label in labels] for layer in layers],
+        ),
+    )
+
+
 def draw_distances(report: ReportData, looks_by_name: Looks) -> list[Markup]:
     """Return charts of the distance of each layer of each model from the base."""
     layers = list_layers(report)
@@ -80,12 +100,12 @@ def draw_distances(report: ReportData, looks_by_name: Looks) -> list[Markup]:
     totals = "; ".join(f"{name} {100 * d.total:.3g} % over all" for name, d in distances.items())
     return [
         draw_lines(
-            lines[i : i + _MOST_LINES],
+            lines[i : i + _MOST_CURVES],
             x="layer",
             y="distance, % of the base's norm",
             label=f"Relative distance from {report.base} by layer: {totals}",
             places=[layer.removeprefix("layers.") for layer in layers],
             from_zero=True,
         )
-        for i in range(0, len(lines), _MOST_LINES)
+        for i in range(0, len(lines), _MOST_CURVES)
     ]

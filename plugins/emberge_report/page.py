@@ -8,14 +8,12 @@ from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from emberge.contracts import FigureTable, ModelOrigin
-from emberge.wording import count_noun
+from emberge.wording import count_noun, format_duration
 from emberge_evaluate import build_difference_tables, build_table
 
 from emberge_report import charts, formats, models_view, scores_view
 from emberge_report.charts import NEUTRAL_LOOK, Look
-from emberge_report.conclusions import draw_conclusions
-from emberge_report.figures import draw_cells, read_layer_weights
-from emberge_report.model_facts import list_details
+from emberge_report.conclusions import write_conclusions
 from emberge_report.report_data import ReportData, ReportedStep
 
 if TYPE_CHECKING:
@@ -48,7 +46,7 @@ def draw_page(report: ReportData) -> str:
         headings=headings,
         sections=headings.items(),
         subtitle=_write_subtitle(report),
-        sentences=[s for _, scores in report.scores for s in draw_conclusions(scores, merges)],
+        sentences=[s for _, scores in report.scores for s in write_conclusions(scores, merges)],
         provenance=[
             (key, value)
             for key, value in {**report.provenance, **versions}.items()
@@ -80,27 +78,26 @@ def _open_templates() -> Environment:
     environment.filters |= {
         "points": formats.format_points,
         "signed": formats.format_difference,
-        "duration": formats.format_duration,
+        "duration": lambda seconds: "–" if seconds is None else format_duration(seconds),
         "plain": formats.format_value,
-        "short_number": formats.format_short,
         "digits": lambda value: f"{value:.3g}",
         "percent": lambda share: "–" if share is None else formats.format_points(share),
         "word_columns": _find_word_columns,
         "shown_details": _list_shown_details,
-        "panels": scores_view.draw_panels,
+        "panels": scores_view.build_panels,
         "about": scores_view.describe_task,
         "fact": scores_view.format_fact,
         "score_table": build_table,
         "difference_tables": lambda scores: [*build_difference_tables(scores)],
         "losses": models_view.draw_losses,
-        "last_loss": models_view.show_last_loss,
+        "last_loss": models_view.format_last_loss,
         "layers": models_view.list_layers,
         "distances": models_view.draw_distances,
         "weights": models_view.list_weights,
         "sign": charts.draw_sign,
         "not_finite": models_view.count_not_finite,
-        "weights_by_layer": lambda model: read_layer_weights(model.name, model.merge),
-        "cells": draw_cells,
+        "weights_by_layer": models_view.build_weight_map,
+        "cells": formats.build_cells,
     }
     return environment
 
@@ -118,7 +115,7 @@ def _find_word_columns(table: FigureTable) -> Collection[int]:
 def _list_shown_details(model: ReportedStep) -> list[tuple[str, Any]]:
     return [
         (key, value)
-        for key, value in list_details(model.artifact).items()
+        for key, value in model.artifact.to_record()["details"].items()
         if key not in _DRAWN_DETAILS and value not in (None, [], {}, "")
     ]
 

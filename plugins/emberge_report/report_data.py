@@ -30,7 +30,7 @@ class ReportedStep:
     fingerprint: str = ""
     seconds: float | None = None
     curves: Mapping[str, Points] = field(default_factory=dict)
-    distances: Distances | None = None
+    distances: LayerDistances | None = None
     no_distances: str = ""
     """Reason why there are no distances."""
 
@@ -96,7 +96,7 @@ class ReportData:
             yield from ((step.name, warning) for warning in step.artifact.warnings)
 
 
-def gather(
+def gather_report(
     of: Sequence[StepRef], workspace: Workspace, *, title: str, base: ModelRef | None = None
 ) -> ReportData:
     """Return the data of the report, read from the steps' results.
@@ -122,13 +122,13 @@ def gather(
         report,
         base=base_model.name,
         steps=tuple(
-            _measure(step, base_model, workspace) if step.artifact.kind == "model" else step
+            _add_distances(step, base_model, workspace) if step.artifact.kind == "model" else step
             for step in steps
         ),
     )
 
 
-def _measure(step: ReportedStep, base: Model, workspace: Workspace) -> ReportedStep:
+def _add_distances(step: ReportedStep, base: Model, workspace: Workspace) -> ReportedStep:
     """Return a model's step with its distances from a base, or the reason why there are none."""
     workspace.progress(0, 1, "models", f"distances of {step.name}")
     try:
@@ -142,13 +142,14 @@ def _read_step(reference: StepRef, workspace: Workspace) -> ReportedStep:
     """Return a step with its result and the record that the runner wrote next to it."""
     folder, artifact = workspace.artifact(reference)
     record = read_record(folder / ARTIFACT)
+    seconds = record.get("seconds")
     return ReportedStep(
         reference.step or folder.name,
         folder,
         artifact,
         component=str(record.get("component", "")),
         fingerprint=str(record.get("fingerprint", "")),
-        seconds=record.get("seconds"),
+        seconds=seconds if isinstance(seconds, int | float) else None,
         curves=read_curves(folder / METRICS_FILE) if artifact.kind == "model" else {},
     )
 
@@ -181,7 +182,7 @@ def read_curves(path: Path) -> Mapping[str, Points]:
 
 
 @dataclass(frozen=True, slots=True)
-class Distances:
+class LayerDistances:
     """Distances ‖W − W₀‖ / ‖W₀‖ (Frobenius) by layer and in total; `left_out` has unmatched tensors."""
 
     layers: Mapping[str, float]
@@ -189,7 +190,7 @@ class Distances:
     left_out: tuple[str, ...] = ()
 
 
-def measure_distances(base: Model, model: Model, machine: Machine | None = None) -> Distances:
+def measure_distances(base: Model, model: Model, machine: Machine | None = None) -> LayerDistances:
     """Return distances of a model's floating-point weights from its base's, norms and biases too.
 
     Raises:
@@ -198,7 +199,7 @@ def measure_distances(base: Model, model: Model, machine: Machine | None = None)
     from emberge_statistics import compare_weights
 
     comparison = compare_weights(base, model, machine=machine)
-    return Distances(
+    return LayerDistances(
         layers={layer: sums.distance for layer, sums in comparison.sum_layers().items()},
         total=comparison.sum_all().distance,
         left_out=comparison.left_out,

@@ -44,9 +44,9 @@ class Report(Step):
 
     def run(self, workspace: Workspace) -> Artifact:
         from emberge_report.page import draw_page
-        from emberge_report.report_data import gather
+        from emberge_report.report_data import gather_report
 
-        report = gather(self.of, workspace, title=self.title, base=self.base)
+        report = gather_report(self.of, workspace, title=self.title, base=self.base)
         (workspace.folder / PAGE_FILE).write_text(draw_page(report), encoding="utf-8")
         stated = {"file": PAGE_FILE, "title": self.title, "steps": len(self.of)}
         return Artifact(

@@ -42,12 +42,12 @@ class Panel:
         return f"{self.title}: {'; '.join(f'{dot.model} {dot.text}' for dot in self.dots)}"
 
 
-def draw_panels(table: ScoreTable) -> list[Panel]:
+def build_panels(table: ScoreTable) -> list[Panel]:
     """Return a panel for each task and mean, all of equal width, so that distances can be compared."""
     ranges = [_find_range(row) for row in table.rows]
     widest = max((high - low for low, high in ranges), default=0.0) or 1e-9
     return [
-        _draw_panel(table, row, ends, widest) for row, ends in zip(table.rows, ranges, strict=True)
+        _build_panel(table, row, ends, widest) for row, ends in zip(table.rows, ranges, strict=True)
     ]
 
 
@@ -59,7 +59,7 @@ def _find_range(row: ScoreRow) -> tuple[float, float]:
     return min(numbers, default=0.0), max(numbers, default=0.0)
 
 
-def _draw_panel(
+def _build_panel(
     table: ScoreTable, row: ScoreRow, ends: tuple[float, float], widest: float
 ) -> Panel:
     width = 1.08 * widest

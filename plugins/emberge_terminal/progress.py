@@ -2,16 +2,11 @@
 
 from __future__ import annotations
 
-import sys
 import threading
-from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
 
 from emberge.contracts import (
-    Event,
     MetricLogged,
-    RunFinished,
-    RunStarted,
     StepEvent,
     StepFailed,
     StepFinished,
@@ -20,7 +15,7 @@ from emberge.contracts import (
     StepStarted,
     StepWarned,
 )
-from emberge.wording import make_printable
+from emberge.wording import format_duration, make_printable
 
 if TYPE_CHECKING:
     from rich.progress import Task
@@ -73,7 +68,7 @@ class RunView:
             case StepWarned(step=step, message=message):
                 self._print_line(step, f"warning: {message}")
             case StepSkipped() | StepFailed() | StepFinished():
-                self._end(event.step, _describe_outcome(event))
+                self._end(event)
 
     def show_progress(self, step: str, done: float, total: float, note: str) -> None:
         """Move a step's bar, or print a line after each tenth, and for a phase of unknown length."""
@@ -85,13 +80,20 @@ class RunView:
             if not self._is_live and (text := self._describe_progress(step, task)):
                 self._print_line(step, text)
 
-    def _end(self, step: str, text: str) -> None:
+    def _end(self, event: StepSkipped | StepFailed | StepFinished) -> None:
         """Remove a step's bar, and print how the step ended."""
-        task = self._tasks.pop(step, None)
+        task = self._tasks.pop(event.step, None)
         if task is not None:
             self.bars.remove_task(task.id)
             self.bars.refresh()  # otherwise the bar would be shown once more
-        self._print_line(step, text)
+        if isinstance(event, StepSkipped):
+            outcome = f"done before, in {event.folder}"
+        elif isinstance(event, StepFinished):
+            outcome = f"done in {format_duration(event.seconds)}, {event.folder}"
+        else:
+            error_lines = str(event.error).splitlines() or [type(event.error).__name__]
+            outcome = f"failed: {error_lines[0]}"
+        self._print_line(event.step, outcome)
 
     def _print_line(self, step: str, text: str) -> None:
         """Print a line about a step."""
@@ -126,36 +128,3 @@ class RunView:
             f"{format_duration(left)} left" if left is not None else "",
         ]
         return ", ".join(filter(None, [*parts, str(task.fields["metric"]), note]))
-
-
-# The runs of this process, by their OUT; a run is removed when it ends.
-_runs: dict[Path, RunView] = {}
-
-
-def show_event(event: Event) -> None:
-    """Show an event in the view of its run, unless the run is quiet."""
-    if isinstance(event, RunStarted) and not event.quiet:
-        _runs[event.out] = RunView(sys.stdout)
-    elif event.out in _runs and isinstance(event, RunFinished):
-        _runs.pop(event.out).bars.stop()
-    elif event.out in _runs and isinstance(event, StepEvent):
-        _runs[event.out].show(event)
-
-
-def _describe_outcome(event: StepSkipped | StepFailed | StepFinished) -> str:
-    if isinstance(event, StepSkipped):
-        return f"done before, in {event.folder}"
-    if isinstance(event, StepFinished):
-        return f"done in {format_duration(event.seconds)}, {event.folder}"
-    first_line = (str(event.error).splitlines() or [type(event.error).__name__])[0]
-    return f"failed: {first_line}"
-
-
-def format_duration(seconds: float) -> str:
-    """Return a time in seconds as text: `8.2 s`, `3 min 20 s`, `2 h 5 min`."""
-    if seconds < 60:
-        return f"{seconds:.1f} s" if seconds < 10 else f"{seconds:.0f} s"
-    minutes, left_over = divmod(round(seconds), 60)
-    if minutes < 60:
-        return f"{minutes} min {left_over} s"
-    return f"{minutes // 60} h {minutes % 60} min"

@@ -7,6 +7,7 @@ from emberge import RecipeError
 from emberge.wording import (
     count_noun,
     format_counts_by_first_word,
+    format_duration,
     format_size,
     hide_places,
     join_some,
@@ -90,3 +91,17 @@ def test_text_from_outside_cannot_steer_a_terminal() -> None:
         == "a\\x1b]0;owned\\x07b\\nc\\r\\u202e\\ud800"
     )
     assert make_printable("é 中 👩\u200d👩") == "é 中 👩\u200d👩"
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [
+        (0.04, "0.0 s"),
+        (9.94, "9.9 s"),
+        (59.96, "1 min 00 s"),
+        (200, "3 min 20 s"),
+        (7500, "2 h 05 min"),
+    ],
+)
+def test_a_duration_is_shown_in_its_two_largest_units(seconds: float, text: str) -> None:
+    assert format_duration(seconds) == text

@@ -13,7 +13,7 @@ from emberge.cli import verbs
 from emberge.cli.main import main
 from emberge.contracts import RunFinished, RunStarted, StepProgressed, StepStarted, StepWarned
 from emberge.recipes.run_status import read_result_table
-from emberge_terminal import hooks, progress
+from emberge_terminal import hooks
 
 from tests.support.places import SUPPORT
 from tests.support.steps import Write, recipe, toy
@@ -89,7 +89,7 @@ def test_the_live_table_has_our_colours_and_no_escapes_of_a_step(
         StepWarned(out, step, f"[red]warned[/red] {STEERING}"),
         RunFinished(out, None, {}, {}, ()),
     ):
-        progress.show_event(event)
+        hooks.hear_event(event)
     shown = stream.getvalue()
     assert "\x1b[" in shown  # ours
     assert "\x1b[2J" not in shown

@@ -21,7 +21,7 @@ from emberge.results import (
     read_artifact,
     read_record,
 )
-from emberge.wording import format_markdown_table, format_size, to_markdown
+from emberge.wording import format_duration, format_markdown_table, format_size, to_markdown
 
 State = Literal["done", "running", "waiting", "failed", "blocked", "stopped"]
 
@@ -127,14 +127,8 @@ def _format_progress(step: StepStatus) -> str:
         return step.note
     done, total = (f"{n:,.0f}" if n == round(n) else f"{n:,.1f}" for n in (step.done, step.total))
     count_text = f"{done} of {total} {step.unit}".rstrip()
-    remaining_text = f" {_format_seconds(step.left)} left" if step.left is not None else ""
+    remaining_text = f" {format_duration(step.left)} left" if step.left is not None else ""
     return f"{step.done / step.total:.0%} ({count_text}){remaining_text} {step.note}".rstrip()
-
-
-def _format_seconds(seconds: float) -> str:
-    if seconds < 90:
-        return f"{seconds:.0f} s"
-    return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"
 
 
 # ── the outcome of a run ────────────────────────────────────────────────────────────────────────

@@ -36,7 +36,7 @@ FEATURES = (
     "emberge.merging.statistics_file",
     "emberge.merging.tokens",
     "emberge.merging.loadable_models",
-    "emberge_report.figures",
+    "emberge_report.formats",
     "emberge_report.report_data",
 )
 

@@ -243,7 +243,9 @@ def test_no_worker_outlives_the_run(tmp_path: Path, number: int) -> None:
     running = dict(workers(out))
     until(lambda: [s.state for s in read_status(out).steps] == ["running", "running", "waiting"])
     until(
-        lambda: all(re.search(r"of 100 ticks\) \d+ s left", s) for s in read_status(out).lines[:2])
+        lambda: all(
+            re.search(r"of 100 ticks\) [\d.]+ s left", s) for s in read_status(out).lines[:2]
+        )
     )
     process.send_signal(number)
     _, said = process.communicate(timeout=LIMIT)

@@ -15,7 +15,7 @@ from emberge.contracts import DataOrigin, MergeDetails
 from emberge.wording import Markdown, format_markdown_table, make_printable_lines, to_markdown
 from emberge_report import write_code_block, write_code_span
 from emberge_report.card import CardFacts, draw_card
-from emberge_report.lineage import Parent, Trained
+from emberge_report.lineage import Parent, TrainingSet
 from emberge_report.markdown import write_link
 from emberge_report.model_facts import Anatomy, read_anatomy
 from hypothesis import example, given
@@ -168,9 +168,9 @@ def card_of(word: str, **shape: Any) -> str:
     )
 
 
-def trained(word: str) -> Trained:
+def trained(word: str) -> TrainingSet:
     origin = DataOrigin(licence=word, url=word, written_by=(word,), scored_by=(word,))
-    return Trained(word, word, 1, 2, origin)
+    return TrainingSet(word, word, 1, 2, origin)
 
 
 def body_of(card: str) -> str:

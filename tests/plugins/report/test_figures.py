@@ -10,7 +10,9 @@ import pytest
 from emberge import Artifact
 from emberge.contracts import Figure, HeatMap, MergeDetails
 from emberge_report.charts import Line, assign_looks, can_draw, draw_lines
-from emberge_report.figures import draw_cells, read_layer_weights
+from emberge_report.formats import build_cells
+from emberge_report.models_view import build_weight_map
+from emberge_report.report_data import ReportedStep
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -23,7 +25,7 @@ draws = pytest.mark.skipif(not can_draw(), reason="charts need matplotlib")
 
 def cells(values: list[list[float | None]]) -> list[list[Any]]:
     rows, columns = [str(i) for i in range(len(values))], [str(i) for i in range(len(values[0]))]
-    return draw_cells(HeatMap(rows=rows, columns=columns, values=values))
+    return build_cells(HeatMap(rows=rows, columns=columns, values=values))
 
 
 def test_both_sides_of_zero_differ_in_colour_and_sign() -> None:
@@ -112,7 +114,7 @@ def test_what_is_no_figure_names_the_field(name: str) -> None:
 def test_weights_that_a_strategy_computed_are_a_map_of_layers_by_labels() -> None:
     def draw(found: dict[str, dict[str, float]]) -> Figure | None:
         details = MergeDetails(strategy=["mine"], weights={}, weights_by_layer=found)
-        return read_layer_weights("fused", details)
+        return build_weight_map(ReportedStep("fused", Path(), Artifact("model", details=details)))
 
     figure = draw({"layers.0": {"a": 0.2, "b": 0.8}, "embeddings": {"a": 0.5, "c": 0.5}})
     assert figure is not None

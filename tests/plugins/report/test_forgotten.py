@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from emberge_evaluate import Comparison, Scores, Task
 from emberge_report.card_scores import describe_forgetting
-from emberge_report.conclusions import draw_conclusions
+from emberge_report.conclusions import write_conclusions
 
 TASKS = (
     Task("code", domain="in"),
@@ -36,7 +36,7 @@ SCORES = Scores(
 def words(scores: Scores) -> list[str]:
     import re
 
-    return [re.sub("<[^>]*>", "", line) for line in draw_conclusions(scores, ())]
+    return [re.sub("<[^>]*>", "", line) for line in write_conclusions(scores, ())]
 
 
 def test_the_first_conclusion_is_what_was_forgotten() -> None:

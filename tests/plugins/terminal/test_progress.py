@@ -8,8 +8,7 @@ from pathlib import Path
 import pytest
 from emberge import Artifact, ModelRef, run_recipe
 from emberge.contracts import MetricLogged, StepFinished, StepStarted
-from emberge_terminal import RunView, hooks, progress
-from emberge_terminal.progress import format_duration
+from emberge_terminal import RunView, hooks
 
 from tests.support.steps import Write, recipe, toy
 
@@ -68,7 +67,7 @@ def test_a_failure_is_shown_and_the_view_is_dropped(
     with pytest.raises(ValueError, match="a bug"):
         run_recipe(made, tmp_path, toy(hooks))
     assert "a: failed: a bug" in capsys.readouterr().out
-    assert progress._runs == {}
+    assert hooks._VIEW_BY_OUT == {}
 
 
 def test_a_terminal_shows_a_bar_for_each_running_step_and_gets_its_cursor_back(
@@ -91,11 +90,3 @@ def test_a_terminal_shows_a_bar_for_each_running_step_and_gets_its_cursor_back(
     assert "merge: done in 2.0 s, out/merge\n" in text
     assert "▸ merge" not in text[text.rindex("merge: done") :], "its bar goes before the line"
     assert text.rindex("\x1b[?25h") > text.rindex("\x1b[?25l")
-
-
-@pytest.mark.parametrize(
-    ("seconds", "text"),
-    [(0.04, "0.0 s"), (9.94, "9.9 s"), (59, "59 s"), (200, "3 min 20 s"), (7500, "2 h 5 min")],
-)
-def test_durations_read_well(seconds: float, text: str) -> None:
-    assert format_duration(seconds) == text
