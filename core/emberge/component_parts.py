@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 
@@ -20,19 +20,18 @@ def walk_parts(value: Any, *leaves: type) -> Iterator[tuple[str, Any]]:
     Dataclasses, mappings, sequences and sets are searched for parts, except values of a type in `leaves`.
     """
     yield "", value
-    if not isinstance(value, leaves):
-        for key, child in _list_children(value):
-            for path, part in walk_parts(child, *leaves):
-                yield f"{key}.{path}" if path else key, part
-
-
-def _list_children(value: Any) -> Iterator[tuple[str, Any]]:
+    children: Iterable[tuple[object, Any]] = ()
+    if isinstance(value, leaves):
+        return
     if is_record(value):
-        yield from walk_fields(value)
+        children = walk_fields(value)
     elif isinstance(value, Mapping):
-        yield from ((str(key), child) for key, child in value.items())
+        children = value.items()
     elif isinstance(value, list | tuple | set | frozenset):
-        yield from ((str(index), child) for index, child in enumerate(value))
+        children = enumerate(value)
+    for key, child in children:
+        for path, part in walk_parts(child, *leaves):
+            yield f"{key}.{path}" if path else str(key), part
 
 
 def is_record(value: Any) -> bool:

@@ -13,13 +13,11 @@ from emberge import (
     FileRef,
     Loss,
     MergeStrategy,
-    ModelRef,
     NumberRange,
     PerDataset,
     PerModel,
     PluginError,
     Plugins,
-    RecipeError,
     Sampler,
     Stage,
     Step,
@@ -27,7 +25,6 @@ from emberge import (
     hookimpl,
     parse_recipe,
 )
-from emberge.component_parts import to_plain, walk_fields, walk_parts
 from emberge.options import forms
 from emberge.options.forms import find_first_option, read_form, read_options
 
@@ -170,75 +167,3 @@ def test_own_options_come_in_order_with_defaults_made_by_factories() -> None:
     options = read_options(Made)
     assert options["names"].default == ("a",)
     assert options["needed"].required
-
-
-@dataclass(frozen=True, kw_only=True)
-class Masked(TokenLoss):
-    """A loss of tokens."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Embed(Step):
-    """Takes a loss of embeddings only."""
-
-    loss: Loss
-
-
-def test_a_component_of_another_contract_is_refused() -> None:
-    plugins = Plugins()
-    hooks = {
-        "register_losses": staticmethod(hookimpl(lambda: {"masked": Masked, "base": Base})),
-        "register_steps": staticmethod(hookimpl(lambda: {"embed": Embed})),
-    }
-    plugins.register(type("hooks", (), hooks), "mine")
-    (one,) = parse_recipe("steps: {a: {embed: base}}", plugins).steps
-    assert one.step == Embed(loss=Base())
-    with pytest.raises(RecipeError) as caught:
-        parse_recipe("steps: {a: {embed: {loss: masked}}}", plugins)
-    said = "recipe:1: loss 'masked' is a TokenLoss, and option 'loss' of step 'embed' takes a Loss"
-    assert str(caught.value) == said
-
-
-@dataclass(frozen=True)
-class Inner:
-    model: ModelRef
-    weight: float = 1.0
-
-
-@dataclass(frozen=True)
-class Outer:
-    inner: tuple[Inner, ...]
-    tables: dict[str, ModelRef] = field(default_factory=dict)
-    words: frozenset[str] = frozenset()
-
-
-A, B = ModelRef("./a"), ModelRef("$b")
-
-
-COMPONENT = Outer((Inner(A), Inner(B, 2.0)), {"x": A}, frozenset({"z", "y"}))
-
-
-def plain(value: Any, leaves: tuple[type, ...] = (ModelRef,)) -> Any:
-    def record(item: Any, inner: Callable[[Any], Any]) -> Any:
-        return {name: inner(one) for name, one in walk_fields(item)}
-
-    def leaf(item: Any) -> Any:
-        return item.text if isinstance(item, ModelRef) else item
-
-    return to_plain(value, leaf, record, leaves)
-
-
-def test_every_part_of_a_component_is_yielded_once_with_its_path() -> None:
-    paths = dict(walk_parts(COMPONENT, ModelRef))
-    assert paths[""] is COMPONENT
-    assert paths["inner.1.model"] is B
-    assert paths["inner.1.weight"] == 2.0
-    assert paths["tables.x"] is A
-    assert not [path for path in paths if path.startswith("inner.0.model.")]
-    paths = [path for path, _ in walk_parts(COMPONENT)]
-    assert paths.index("inner") < paths.index("inner.0") < paths.index("inner.0.model")
-    assert plain(COMPONENT) == {
-        "inner": [{"model": "./a", "weight": 1.0}, {"model": "$b", "weight": 2.0}],
-        "tables": {"x": "./a"},
-        "words": ["y", "z"],
-    }

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import pytest
 import torch
-from emberge import Block, CheckpointError, Measures, MergeStrategy, Pass, Stats, load_plugins
+from emberge import CheckpointError, load_plugins
 from emberge.testing import check_strategy
 from torch import Tensor
 
@@ -64,39 +62,3 @@ def test_a_nan_is_refused_with_its_tensor_and_model(name: str) -> None:
             merged(name, base, models)
         state["w"][-1, -1] = before
     merged(name, base, models)
-
-
-@dataclass(frozen=True, kw_only=True)
-class _Off(MergeStrategy):
-    """Break one law at a time."""
-
-    law: str = ""
-
-    passes = (Pass(),)
-
-    def measure(self, block: Block, stats: Stats) -> Measures:
-        # The greatest of a block is no sum over blocks.
-        return {"largest": block.tensors.abs().max(), "blocks": 1}
-
-    def merge(self, block: Block, stats: Stats) -> Tensor:
-        merged = block.tensors.mean(0)
-        return {
-            "identity": lambda: merged.where(merged == 1.0, 1.01 * merged),
-            "permutation": lambda: (merged + block.tensors[0]) / 2,
-            "scale covariance": lambda: merged.clamp(max=6.0),
-            "blocks: the size": lambda: merged + 1e-3 * (merged.flatten()[0] - merged.mean()),
-            "blocks: measures": lambda: merged * (1 + stats[0]["blocks"]),
-            "finite": lambda: merged * (merged / merged),
-            "frozen": lambda: 1.01 * merged,
-            "determinism": lambda: merged + torch.rand(()),
-            "one-hot": lambda: merged,
-        }[self.law]()
-
-
-LAWS = ("identity", "permutation", "scale covariance", "blocks: the size", "blocks: measures")
-
-
-@pytest.mark.parametrize("law", [*LAWS, "finite", "frozen", "determinism", "one-hot"])
-def test_a_broken_law_is_named(law: str) -> None:
-    with pytest.raises(AssertionError, match=f"^{law}"):
-        check_strategy(_Off(law=law), one_hot=law == "one-hot")

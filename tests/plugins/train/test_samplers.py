@@ -1,4 +1,4 @@
-"""Schedules: the worked numbers of BOOM, shares as promised, and laws on random pools."""
+"""Schedules: the worked numbers of BOOM, shares as promised, and the laws of samplers."""
 
 from __future__ import annotations
 
@@ -17,7 +17,6 @@ from emberge_train.samplers.batches_of_one_dataset import (
 )
 from emberge_train.samplers.proportional import Proportional
 from emberge_train.samplers.two_stage import TwoStage
-from hypothesis import strategies as st
 
 from tests.support.laws import find_broken_law
 
@@ -170,14 +169,6 @@ def test_shares_count_examples() -> None:
     both = size(16, sts=4)
     examples = Counter(names(Proportional(batch_size=both, temperature=2).batches(pool, 0)))
     assert examples == {"find": 25, "alike": 100}
-
-
-@st.composite
-def pools(draw: st.DrawFn) -> Pool:
-    sets = draw(
-        st.lists(st.tuples(st.sampled_from(TASKS), st.integers(1, 70)), min_size=1, max_size=6)
-    )
-    return pool_of(*((f"d{i}", task, n) for i, (task, n) in enumerate(sets)))
 
 
 EVERY = (*ONCE, Proportional, TwoStage)

@@ -333,5 +333,5 @@ def list_plugins_behind(component: Any, plugins: Plugins) -> dict[str, str]:
     versions_by_plugin = {}
     for added in plugins.map_revisions(component):
         version = f"sha256:{added.source.content}" if added.source.content else added.source.version
-        versions_by_plugin[added.plugin] = f"{added.source.distribution} {version}".strip()
+        versions_by_plugin[added.source.name] = f"{added.source.distribution} {version}".strip()
     return dict(sorted(versions_by_plugin.items()))

@@ -1,0 +1,47 @@
+"""Every law of `check_strategy` finds a strategy that breaks it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import pytest
+import torch
+from emberge import Block, Measures, MergeStrategy, Pass, Stats
+from emberge.testing import check_strategy
+from torch import Tensor
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Broken(MergeStrategy):
+    """Break one law at a time."""
+
+    law: str = ""
+
+    passes = (Pass(),)
+
+    def measure(self, block: Block, stats: Stats) -> Measures:
+        # The greatest of a block is no sum over blocks.
+        return {"largest": block.tensors.abs().max(), "blocks": 1}
+
+    def merge(self, block: Block, stats: Stats) -> Tensor:
+        merged = block.tensors.mean(0)
+        return {
+            "identity": lambda: merged.where(merged == 1.0, 1.01 * merged),
+            "permutation": lambda: (merged + block.tensors[0]) / 2,
+            "scale covariance": lambda: merged.clamp(max=6.0),
+            "blocks: the size": lambda: merged + 1e-3 * (merged.flatten()[0] - merged.mean()),
+            "blocks: measures": lambda: merged * (1 + stats[0]["blocks"]),
+            "finite": lambda: merged * (merged / merged),
+            "frozen": lambda: 1.01 * merged,
+            "determinism": lambda: merged + torch.rand(()),
+            "one-hot": lambda: merged,
+        }[self.law]()
+
+
+LAWS = ("identity", "permutation", "scale covariance", "blocks: the size", "blocks: measures")
+
+
+@pytest.mark.parametrize("law", [*LAWS, "finite", "frozen", "determinism", "one-hot"])
+def test_a_broken_law_is_named(law: str) -> None:
+    with pytest.raises(AssertionError, match=f"^{law}"):
+        check_strategy(_Broken(law=law), one_hot=law == "one-hot")
