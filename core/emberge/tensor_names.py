@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -121,9 +121,8 @@ def measure_depths(names: Iterable[str]) -> dict[str, float]:
     return depth_by_name
 
 
-def find_outer_prefix(names: Iterable[str]) -> str:
+def _find_outer_prefix(names: Sequence[str]) -> str:
     """Return the prefix that wrappers put before each of the names."""
-    names = list(names)
     prefix = ""
     while names:
         wrapper = next((w for w in _WRAPPERS if all(n.startswith(prefix + w) for n in names)), None)
@@ -198,8 +197,8 @@ class TensorNames:
     class's name (`ForMaskedLM`; "" for a plain model, None if unknown). `tied` is True if the language head
     is the input embedding, and None if the config does not say. `left_out` names the tensors outside the text
     trunk, if only the trunk is used. `modules` are the prefixes of further modules' tensors (`2_Dense.`), and
-    `folder` is the model's folder, for messages. `apart` names the copies (`TIED_NAMES`) that are stored with
-    other numbers than their originals, which classes then do not tie.
+    `folder` is the model's folder, for messages. `untied_copies` are the copies (`TIED_NAMES`) that are
+    stored with other numbers than their originals, which classes then do not tie.
     """
 
     prefix: str
@@ -211,12 +210,7 @@ class TensorNames:
     left_out: tuple[str, ...] = ()
     modules: tuple[str, ...] = ()
     folder: Path = Path()
-    apart: frozenset[str] = frozenset()
-
-    @property
-    def has_own_head(self) -> bool:
-        """True if the model stores a language head that is no copy of its embedding."""
-        return HEAD in self.specs and (self.tied is False or HEAD in self.apart)
+    untied_copies: frozenset[str] = frozenset()
 
     @classmethod
     def of(
@@ -233,7 +227,7 @@ class TensorNames:
             CheckpointError: if two tensors would get the same name.
         """
         trunk = [n for n in stored if not (modules and n.startswith(modules))]
-        outer_prefix = find_outer_prefix(trunk)
+        outer_prefix = _find_outer_prefix(trunk)
         prefix = outer_prefix + find_prefix(name.removeprefix(outer_prefix) for name in trunk)
         specs: dict[str, TensorSpec] = {}
         backbone_names: list[str] = []
@@ -241,9 +235,17 @@ class TensorNames:
         for name, spec in stored.items():
             if modules and name.startswith(modules):
                 short = name
+            elif name.startswith(prefix):
+                short = modernise_name(name.removeprefix(prefix))
+                backbone_names.append(short)
             else:
-                short = modernise_name(_remove_prefix(name, prefix, outer_prefix))
-                (backbone_names if name.startswith(prefix) else other_names).append(short)
+                short = name.removeprefix(outer_prefix)
+                if prefix.startswith(f"{outer_prefix}model."):
+                    # If the trunk is `model.language_model.…`, then `model.visual.…` is the same tensor as
+                    # `visual.…` of another class.
+                    short = short.removeprefix("model.")
+                short = modernise_name(short)
+                other_names.append(short)
             if short in specs:
                 raise CheckpointError(
                     f"{folder}: tensors '{specs[short].name}' and '{name}' are both '{short}' of "
@@ -266,40 +268,44 @@ class TensorNames:
         return next((self.specs[name] for name in self.specs if name in _EMBEDDING_NAMES), None)
 
     def find_original(self, name: str) -> TensorSpec | None:
-        """Return the tensor that `name` copies in a tied model, by name and shape; None for other names."""
-        target = TIED_NAMES.get(name)
-        if target is None:
-            return None
-        target_spec = self.specs.get(target) if target else self.find_embedding()
-        spec = self.specs.get(name)
-        has_shape = target_spec and (spec is None or spec.shape == target_spec.shape)
-        return target_spec if has_shape else None
+        """Return the tensor of equal shape that `name`, one of `TIED_NAMES`, copies in a tied model."""
+        target = TIED_NAMES[name]
+        original = self.specs.get(target) if target else self.find_embedding()
+        copy = self.specs.get(name)
+        is_equal = original is not None and (copy is None or copy.shape == original.shape)
+        return original if is_equal else None
 
     def find_substitute(self, name: str) -> TensorSpec | None:
         """Return the tensor that a tied model uses in place of a missing copy `name`; None if untied."""
         ties_by_class = self.task != "" and self.tied is not False
-        return self.find_original(name) if ties_by_class or self.tied is True else None
+        is_tied = name in TIED_NAMES and (ties_by_class or self.tied is True)
+        return self.find_original(name) if is_tied else None
 
     def shares_head(self, other: TensorNames, name: str) -> bool:
         """Return whether both models have, for the same task, the head that the tensor `name` belongs to."""
         head = find_head(name)
-        if not any(find_head(own_name) == head for own_name in self.heads):
+        if not any(find_head(other_name) == head for other_name in self.heads):
             return self.find_substitute(name) is not None
         same_task = self.task == other.task or not self.task or not other.task
         return same_task or head == POOLER
 
-    def is_tied_copy(self, name: str) -> bool:
-        """Return whether this model does not need the tensor, as a class ties it to its original.
+    def stores_untied(self, name: str) -> bool:
+        """Return whether the model stores other numbers in a copy than in its original, or an untied head."""
+        is_untied_head = name == HEAD and name in self.specs and self.tied is False
+        return is_untied_head or name in self.untied_copies
 
-        The language head is not needed if the config ties it or the model has none. Any other copy is not
-        needed if the config does not untie it or the model does not store it.
+    def is_redundant(self, name: str) -> bool:
+        """Return whether the model needs no tensor of this name, as its class ties it to its original.
+
+        The language head is redundant if the config ties it or the model has none. Any other copy is
+        redundant if the config does not untie it or the model does not store it.
         """
-        if name in self.apart:
+        if name not in TIED_NAMES or name in self.untied_copies:
             return False
         if name == HEAD:
             return self.tied is True or name not in self.specs
-        is_copy = self.find_original(name) is not None
-        return is_copy and (self.tied is not False or name not in self.specs)
+        can_be_tied = self.tied is not False or name not in self.specs
+        return can_be_tied and self.find_original(name) is not None
 
     def is_outside_trunk(self, name: str) -> bool:
         """Return whether a tensor belongs to a tower, a projector or a module, by its canonical name."""
@@ -330,16 +336,6 @@ class TensorNames:
     def name_in_result(self, spec: TensorSpec) -> str:
         """Return the name under which the tensor is stored in a result."""
         return spec.name.removeprefix(self.wrapper)
-
-
-def _remove_prefix(name: str, prefix: str, outer_prefix: str) -> str:
-    """Return a tensor's name without the trunk's prefix, or without the outer class's for other tensors."""
-    if name.startswith(prefix):
-        return name.removeprefix(prefix)
-    short = name.removeprefix(outer_prefix)
-    # If the trunk is `model.language_model.…`, then `model.visual.…` is the same tensor as
-    # `visual.…` of another class.
-    return short.removeprefix("model.") if prefix.startswith(f"{outer_prefix}model.") else short
 
 
 def is_unused_by_encoders(name: str) -> bool:

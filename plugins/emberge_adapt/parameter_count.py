@@ -24,7 +24,7 @@ def count_parameters(checkpoint: Checkpoint) -> int:
     return sum(
         spec.elements
         for name, spec in names.specs.items()
-        if name not in heads and not is_buffer(name) and not names.is_tied_copy(name)
+        if name not in heads and not is_buffer(name) and not names.is_redundant(name)
     )
 
 

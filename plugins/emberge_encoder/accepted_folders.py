@@ -135,7 +135,7 @@ def read_static_dimension(folder: Path) -> int | None:
             size = read_object(folder / module.path / "config.json").get("out_features")
             return size if type(size) is int else None
     specs = checkpoint.specs if checkpoint.has_weights else {}
-    prefix = "" if checkpoint.parts[""] == first.path else f"{first.path}."
+    prefix = "" if checkpoint.folder_by_prefix[""] == first.path else f"{first.path}."
     tables = [spec for n, spec in specs.items() if n.removeprefix(prefix) in _STATIC_TABLES]
     return int(tables[0].shape[1]) if tables and len(tables[0].shape) == 2 else None
 

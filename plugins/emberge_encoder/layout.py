@@ -118,7 +118,7 @@ def require_stock_modules(folder: Path) -> None:
     Raises:
         CheckpointError: if there is one; names it.
     """
-    for module in Checkpoint(folder).chain:
+    for module in Checkpoint(folder).all_modules:
         if not module.type.startswith("sentence_transformers."):
             raise CheckpointError(
                 f"{folder / _MODULES}: module '{module.type}' needs remote code, which is not run"

@@ -176,14 +176,14 @@ def list_rotary_tensors(checkpoint: Checkpoint) -> list[TensorSpec]:
     """
     names = checkpoint.tensor_names
     inner_prefix = names.prefix.removeprefix(names.wrapper)
-    modules = tuple(part for part in checkpoint.parts if part)
+    modules = tuple(filter(None, checkpoint.folder_by_prefix))
     rotary: list[TensorSpec] = []
     unknown_names: list[str] = []
     for name, spec in names.specs.items():
         prefix = inner_prefix if spec.name.startswith(names.prefix) else ""
         if modules and name.startswith(modules):
             rotary.append(spec)
-        elif _POSITIONS.fullmatch(name) or names.is_tied_copy(name):
+        elif _POSITIONS.fullmatch(name) or names.is_redundant(name):
             continue
         elif match := _ATTENTION.fullmatch(name):
             if match[2] == "query":

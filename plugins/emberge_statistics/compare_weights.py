@@ -139,7 +139,7 @@ def _match_tensors(models: Sequence[Model]) -> _MatchedPairs:
         a, b, *base = specs
         if a is None or b is None:
             lacking = names[0 if a is None else 1]
-            if not lacking.is_tied_copy(name):
+            if not lacking.is_redundant(name):
                 unmatched["second" if a is None else "first"].append(name)
         elif not _have_same_shape(name, a, b):
             other_shapes.append(f"{name} {list(a.shape)} and {list(b.shape)}")

@@ -111,4 +111,4 @@ def test_heads_and_tied_copies_follow_from_names_and_config(
     names = names_of(tmp_path, tensors, tie_word_embeddings=tied)
     assert sorted(names.heads) == heads
     copies = (COPY, HEAD) if stored[0] == BERT else (HEAD,)
-    assert [name for name in copies if names.is_tied_copy(name)] == tied_copies
+    assert [name for name in copies if names.is_redundant(name)] == tied_copies

@@ -142,7 +142,7 @@ def hash_origin(names: TensorNames, checkpoint: Checkpoint) -> str:
 
     Name prefixes, shards, the tokenizer, heads and modules after the trunk do not change the hash.
     """
-    modules = tuple(part for part in checkpoint.parts if part)
+    modules = tuple(filter(None, checkpoint.folder_by_prefix))
     hasher = xxhash.xxh3_128()
     with ExitStack() as stack:
         files: dict[Path, BinaryIO] = {}

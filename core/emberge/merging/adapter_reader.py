@@ -127,9 +127,9 @@ class AdaptedCheckpoint(Checkpoint):
     def specs(self) -> Mapping[str, TensorSpec]:
         if self.folder == self.base.folder:
             return self.base.specs
-        modules = tuple(part for part in self.base.parts if part)
-        trunk = {n: s for n, s in self.base.specs.items() if not n.startswith(modules or ("\0",))}
-        return trunk | self.read_modules()
+        modules = tuple(filter(None, self.base.folder_by_prefix))
+        trunk = {n: s for n, s in self.base.specs.items() if not n.startswith(modules)}
+        return trunk | self.read_specs(filter(None, self.folder_by_prefix))
 
     @property
     def has_weights(self) -> bool:
@@ -157,7 +157,7 @@ class AdaptedCheckpoint(Checkpoint):
     def config(self) -> Mapping[str, Any]:
         config, names = self.base.config, None
         with suppress(EmbergeError):  # reading the names raises it
-            names = self.read_names(whole=False) if self.has_weights else None
+            names = self.find_names() if self.has_weights else None
         if names is None or not config:
             return config
         rows = [count_rows(one) for one in (self.base.tensor_names, names)]
@@ -167,20 +167,18 @@ class AdaptedCheckpoint(Checkpoint):
 
     @functools.cached_property
     def tensor_names(self) -> TensorNames:
-        names = self.read_names()
-        assert names is not None  # only an adapter without weights has none, which is refused
+        names = self.find_names()
+        if names is None:
+            read_adapter(self.adapter.trunk)  # raises what is missing
+        assert names is not None
         return names
 
-    def read_names(self, *, whole: bool = True) -> TensorNames | None:
-        """Return the base's tensors by name, with the adapter's changes.
-
-        The result is None if the adapter's weights are missing, unless `whole` requires them.
+    def find_names(self) -> TensorNames | None:
+        """Return the base's tensors with the adapter's changes; None if the adapter's weights are missing.
 
         Raises:
             CheckpointError: if the adapter has another base, or cannot be merged.
         """
-        if self._adapted is None and whole:
-            read_adapter(self.adapter.trunk)  # raises what is missing
         return self._adapted
 
     @functools.cached_property
@@ -189,11 +187,11 @@ class AdaptedCheckpoint(Checkpoint):
         if adapter is None:
             return None
         require_base(adapter.config, adapter.metadata, self.base.tensor_names, self.base)
-        modules = tuple(part for part in self.parts if part)
+        modules = tuple(filter(None, self.folder_by_prefix))
         names = TensorNames.of(
             self.specs, modules=modules, config=self.base.config, folder=self.folder
         )
-        names = dataclasses.replace(names, apart=self.base.tensor_names.apart)
+        names = dataclasses.replace(names, untied_copies=self.base.tensor_names.untied_copies)
         return _AdapterApplier(names, self, adapter).apply()
 
 

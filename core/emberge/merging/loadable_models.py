@@ -32,10 +32,10 @@ def describe_loading_problems(folder: Path, adapter: Path | None) -> Sequence[st
         checkpoint = open_model(folder, adapter)
         texts = list(describe_template_problems(checkpoint, code=False))
         if checkpoint.has_weights:
-            names = checkpoint.read_names(whole=False)
+            names = checkpoint.find_names()
             texts += describe_size_problems(checkpoint, names) if names is not None else ()
         elif adapter is not None and describe_other_format(checkpoint.trunk):
-            _ = checkpoint.specs  # raises what the folder contains instead
+            checkpoint.require_weights()
     except EmbergeError as error:
         return (str(error),)
     return texts
@@ -84,7 +84,7 @@ def _build_whole_model(model: Model, adapter: Path, out: Path, machine: Machine 
 
 def _list_adapted_specs(names: TensorNames) -> list[TensorSpec]:
     """Return the adapted model's tensors: in their stored dtype if unchanged, else in float32."""
-    stored_specs = {n: spec for n, spec in names.specs.items() if not names.is_tied_copy(n)}
+    stored_specs = {n: spec for n, spec in names.specs.items() if not names.is_redundant(n)}
     return [
         (spec if is_buffer(name) else _convert_to_float32(spec)).with_name(
             names.name_in_result(spec)

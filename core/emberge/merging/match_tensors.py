@@ -98,7 +98,7 @@ class _TensorMatcher:
             all_names.update(dict.fromkeys(model.specs))
         for name in all_names:
             in_template = name in self.pattern.specs
-            if self.pattern.is_tied_copy(name) or (is_buffer(name) and not in_template):
+            if self.pattern.is_redundant(name) or (is_buffer(name) and not in_template):
                 self.matched.dropped.append(name)
                 if whose := self._find_untied(name):
                     self.models_with_head.setdefault(find_head(name), set()).update(whose)
@@ -128,11 +128,7 @@ class _TensorMatcher:
 
     def _find_untied(self, name: str) -> set[str]:
         """Return the models that store numbers of their own in a copy that the template ties."""
-        return {
-            model
-            for model, names in self.names.items()
-            if name in names.apart or (name == HEAD and names.has_own_head)
-        }
+        return {model for model, names in self.names.items() if names.stores_untied(name)}
 
     def _find_head_owners(self, name: str) -> set[str]:
         """Return the models that have the tensor in a head; no models if any has it outside a head."""
@@ -298,7 +294,9 @@ class _TensorMatcher:
         return spec.with_name(self.pattern.name_in_result(spec))
 
     def _name_like_template(self, name: str, spec: TensorSpec) -> TensorSpec:
-        is_plain_name = name == HEAD or any(name.startswith(p) for p in self.template.parts if p)
+        is_plain_name = name == HEAD or any(
+            name.startswith(p) for p in self.template.folder_by_prefix if p
+        )
         return spec.with_name(name if is_plain_name else self.pattern.prefix + name)
 
     def _find_template_name(self) -> str:

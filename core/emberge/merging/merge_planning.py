@@ -25,7 +25,7 @@ from emberge.merging.plan_checks import (
 from emberge.merging.request import MergeInput, MergeRequest
 from emberge.merging.template_checks import describe_size_problems
 from emberge.model_folder import Checkpoint, ModelPair, describe_other_format
-from emberge.tensor_names import TensorNames, find_layer, measure_depths
+from emberge.tensor_names import HEAD, TensorNames, find_layer, measure_depths
 
 if TYPE_CHECKING:
     from emberge.merging.tokens.token_plan import TokenPlan
@@ -109,12 +109,12 @@ def _read_headers(
             checkpoint = _open_model(model)
             checkpoints[model.name] = checkpoint
             if checkpoint.has_weights:
-                model_names = checkpoint.read_names(whole=whole)
+                model_names = checkpoint.tensor_names if whole else checkpoint.find_names()
                 if model_names is not None:
                     is_trunk = model.part == "text"
                     names[model.name] = model_names.select_text_trunk() if is_trunk else model_names
             elif whole or describe_other_format(checkpoint.trunk):
-                _ = checkpoint.specs  # raises what the folder contains instead
+                checkpoint.require_weights()
         except EmbergeError as error:
             problems.append(Problem(str(error)))
     return names, checkpoints, problems
@@ -155,7 +155,7 @@ def _choose_template(
         if not is_whole:
             return (not has_weights,)
         has_modules = model.part == "whole" and bool(checkpoints[model.name].modules)
-        has_head = has_weights and names[model.name].has_own_head
+        has_head = has_weights and names[model.name].stores_untied(HEAD)
         return not has_modules, not has_weights, not has_head
 
     return min(models, key=rank).name if models else ""

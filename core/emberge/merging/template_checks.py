@@ -21,7 +21,7 @@ from emberge.model_folder import (
     read_settings,
     read_trunk_settings,
 )
-from emberge.tensor_names import TensorNames, find_layer_number
+from emberge.tensor_names import TensorNames, find_layer
 from emberge.wording import join_some
 
 _LIBRARIES = ("sentence_transformers.", "pylate.")
@@ -102,7 +102,8 @@ def describe_size_problems(
                 "get the config of these weights"
             )
     layers, model_type = trunk.layers, trunk.stated.get("model_type")
-    stored_layers = {find_layer_number(name) for name in names.specs} - {None}
+    labels = {find_layer(name) for name in names.specs}
+    stored_layers = {label for label in labels if label.startswith("layers.")}
     # A class may store more, as for predicting several tokens.
     if (
         layers

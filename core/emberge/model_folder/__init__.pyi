@@ -2,12 +2,13 @@
 
 from .checkpoint import Checkpoint as Checkpoint
 from .checkpoint import describe_other_format as describe_other_format
+from .compare_models import JoinedFacts as JoinedFacts
 from .compare_models import ModelPair as ModelPair
 from .folder_files import find_model_name as find_model_name
 from .folder_files import read_object as read_object
 from .folder_files import read_object_if_any as read_object_if_any
 from .folder_files import read_text as read_text
-from .longest_text import TextLimit as TextLimit
+from .model_config import TextLimit as TextLimit
 from .model_config import TrunkConfig as TrunkConfig
 from .model_files import copy_model as copy_model
 from .model_files import copy_template as copy_template
@@ -23,5 +24,4 @@ from .st_layout import read_pooling_modes as read_pooling_modes
 from .st_layout import read_router_config as read_router_config
 from .st_layout import read_settings as read_settings
 from .st_layout import read_trunk_settings as read_trunk_settings
-from .stated_facts import JoinedFacts as JoinedFacts
 from .tokenizers import TokenizerFiles as TokenizerFiles

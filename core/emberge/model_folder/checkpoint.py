@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -20,13 +20,7 @@ from emberge.model_folder.folder_files import (
     read_object_if_any,
     resolve_file,
 )
-from emberge.model_folder.st_layout import (
-    ROUTERS,
-    ModuleFolder,
-    read_chain,
-    read_modules,
-    require_inner_name,
-)
+from emberge.model_folder.st_layout import ModuleFolder, read_modules, require_inner_name
 from emberge.tensor_files import WEIGHTS, RemoteFile, TensorSpec, read_header
 from emberge.tensor_names import TIED_NAMES, TensorNames
 
@@ -110,23 +104,24 @@ class Checkpoint:
     @functools.cached_property
     def modules(self) -> tuple[ModuleFolder, ...]:
         """The modules that modules.json lists; none for a plain transformers folder."""
-        return read_modules(self.folder)
+        return tuple(module for module in self.all_modules if not module.is_in_route)
 
     @functools.cached_property
-    def chain(self) -> tuple[ModuleFolder, ...]:
+    def all_modules(self) -> tuple[ModuleFolder, ...]:
         """The modules, each router followed by the modules of its routes."""
-        return read_chain(self.folder)
+        return read_modules(self.folder)
 
     @functools.cached_property
     def trunk(self) -> Path:
         """The folder of the transformer: the first module's, or the folder itself."""
-        modules = [module for module in self.chain if module.kind not in ROUTERS]
-        if self.modules and self.modules[0].kind not in ROUTERS:
-            modules = modules[:1]
+        folders = [self.folder / m.path for m in self.all_modules if not m.is_router]
+        if self.all_modules and not self.all_modules[0].is_router:
+            folders = folders[:1]
         # Of a router's routes the transformer's, as there may be a mere table of embeddings before it.
-        paths = [m.path for m in modules if _is_transformer(self.folder / m.path)]
-        paths += [m.path for m in modules]
-        return self.folder / paths[0] if paths and paths[0] else self.folder
+        for folder in folders:
+            if "model_type" in read_object_if_any(folder / "config.json"):
+                return folder
+        return folders[0] if folders else self.folder
 
     @functools.cached_property
     def config(self) -> Mapping[str, Any]:
@@ -150,11 +145,11 @@ class Checkpoint:
         )
 
     @functools.cached_property
-    def parts(self) -> Mapping[str, str]:
+    def folder_by_prefix(self) -> Mapping[str, str]:
         """Map from a prefix of tensor names to its folder, relative to the model; the trunk's is ""."""
         trunk = self.trunk.relative_to(self.folder).as_posix()
         folder_by_prefix = {"": "" if trunk == "." else trunk}
-        for module in self.chain:
+        for module in self.all_modules:
             if module.path != folder_by_prefix[""] and _list_weight_files(
                 self.folder / module.path
             ):
@@ -163,20 +158,21 @@ class Checkpoint:
 
     def locate_in_trunk(self, name: str) -> str:
         """Return the path, in the model folder, of a file of the transformer such as `config.json`."""
-        part = self.parts[""]
-        return f"{part}/{name}" if part else name
+        trunk = self.folder_by_prefix[""]
+        return f"{trunk}/{name}" if trunk else name
 
     @property
     def has_weights(self) -> bool:
         """True if the folder has weights and not only metadata."""
-        folders = [self.trunk, *(self.folder / m.path for m in self.chain)]
+        folders = [self.trunk, *(self.folder / m.path for m in self.all_modules)]
         return any(_list_weight_files(f) or any(_find_pickles(f)) for f in folders)
 
     @property
     def is_adapter(self) -> bool:
         """True if the transformer's folder has an adapter and no weights; other modules may have weights."""
-        has_weights = any(_list_weight_files(self.trunk)) or any(_find_pickles(self.trunk))
-        return not has_weights and (self.trunk / ADAPTER_CONFIG).is_file()
+        trunk = self.trunk
+        has_adapter = (trunk / ADAPTER_CONFIG).is_file()
+        return has_adapter and not (_list_weight_files(trunk) or any(_find_pickles(trunk)))
 
     @functools.cached_property
     def specs(self) -> Mapping[str, TensorSpec]:
@@ -185,28 +181,70 @@ class Checkpoint:
         Raises:
             CheckpointError: if weight files are missing, pickled, truncated, inconsistent or quantised.
         """
-        spec_by_name = self._read_specs(self.folder / self.parts[""])
-        for name, spec in self.read_modules().items():
-            _require_distinct(name, spec, spec_by_name)
-            spec_by_name[name] = spec
-        for module in self.chain:
-            if module.path and not _list_weight_files(self.folder / module.path):
-                _refuse_pickle(self.folder, self.folder / module.path)
-        _refuse_quantised(self.folder, spec_by_name, self.config)
-        return spec_by_name
+        specs = self.read_specs(self.folder_by_prefix)
+        for module in self.all_modules:
+            folder = self.folder / module.path
+            pickle = next(_find_pickles(folder), None) if module.path else None
+            if pickle is not None and not _list_weight_files(folder):
+                raise self._build_pickle_error(pickle)
+        scheme = self.config.get("quantization_config") or self.config.get("compression_config")
+        signs = [str(scheme.get("quant_method", "unknown"))] if isinstance(scheme, Mapping) else []
+        signs += (
+            f"'{name}' of {spec.dtype}"
+            for name, spec in specs.items()
+            if spec.dtype.startswith("float8") or not _QUANTISED_PARTS.isdisjoint(name.split("."))
+        )
+        if signs:
+            raise CheckpointError(
+                f"{self.folder}: its weights are quantised ({signs[0]}), and are not read; get the model in "
+                "float32, bfloat16 or float16"
+            )
+        return specs
 
-    def read_modules(self) -> dict[str, TensorSpec]:
-        """Return the tensors of the modules after the trunk, by name, from headers."""
-        return {
-            prefix + name: spec.with_name(prefix + name)
-            for prefix, part in self.parts.items()
-            for name, spec in (self._read_specs(self.folder / part) if prefix else {}).items()
-        }
+    def read_specs(self, prefixes: Iterable[str]) -> dict[str, TensorSpec]:
+        """Return the tensors under prefixes of `folder_by_prefix`, by name, from headers.
+
+        Raises:
+            CheckpointError: if weight files are missing, pickled, truncated or inconsistent.
+        """
+        specs: dict[str, TensorSpec] = {}
+        for prefix in prefixes:
+            folder = self.folder / self.folder_by_prefix[prefix]
+            files = _list_weight_files(folder)
+            if not files:
+                if pickle := next(_find_pickles(folder), None):
+                    raise self._build_pickle_error(pickle)
+                other_format = describe_other_format(folder)
+                raise CheckpointError(
+                    other_format or f"{folder}: there is no {WEIGHTS} here; is this a model folder?"
+                )
+            for spec in (spec for file in files for spec in read_header(file)[0].values()):
+                name = prefix + spec.name
+                if name in specs:
+                    raise CheckpointError(
+                        f"{spec.file}: tensor '{name}' is also in {specs[name].file}; get the files again"
+                    )
+                specs[name] = spec.with_name(name) if prefix else spec
+            index = folder / f"{WEIGHTS}.index.json"
+            is_sharded = index.is_file() and RemoteFile.find(folder / WEIGHTS) is None
+            for name in _read_weight_map(index) if is_sharded else ():
+                if prefix + name not in specs:
+                    raise CheckpointError(
+                        f"{index}: names the tensor '{name}', which no file has; get all files again"
+                    )
+        return specs
+
+    def _build_pickle_error(self, pickle: Path) -> CheckpointError:
+        return CheckpointError(
+            f"{pickle}: is a pickle, which can run any code when it is opened; convert it safely with "
+            f"`emberge safetensors {self.folder}`"
+        )
 
     @property
     def weight_bytes(self) -> int:
         """Bytes of the files of weights, those of further modules included."""
-        files = (f for part in self.parts.values() for f in _list_weight_files(self.folder / part))
+        folders = self.folder_by_prefix.values()
+        files = (file for inner in folders for file in _list_weight_files(self.folder / inner))
         return sum(file.stat().st_size for file in files)
 
     @functools.cached_property
@@ -216,14 +254,24 @@ class Checkpoint:
         Raises:
             CheckpointError: as for `specs`; also if two tensors have one name.
         """
-        # Only where a copy of a tied model is stored, samples of its numbers are read.
-        modules = tuple(prefix for prefix in self.parts if prefix)
+        modules = tuple(filter(None, self.folder_by_prefix))
         names = TensorNames.of(self.specs, modules=modules, config=self.config, folder=self.folder)
-        return replace(names, apart=frozenset(n for n in TIED_NAMES if _is_apart(names, n)))
+        # Samples of numbers are read only if a copy is stored.
+        stored_copies = [name for name in TIED_NAMES if name in names.specs]
+        untied_copies = frozenset(name for name in stored_copies if _is_untied(names, name))
+        return replace(names, untied_copies=untied_copies)
 
-    def read_names(self, *, whole: bool = True) -> TensorNames | None:
-        """Return `tensor_names`; None for an adapter without its base's weights, unless `whole`."""
+    def find_names(self) -> TensorNames | None:
+        """Return `tensor_names`; None for a model with an adapter whose weights are missing."""
         return self.tensor_names
+
+    def require_weights(self) -> None:
+        """Require weights that can be read.
+
+        Raises:
+            CheckpointError: as for `specs`; the message says what the folder has in their place.
+        """
+        _ = self.specs  # reading them raises it
 
     @functools.cached_property
     def metadata(self) -> Mapping[str, str]:
@@ -236,52 +284,6 @@ class Checkpoint:
         from emberge.tensor_files import TensorReader
 
         return TensorReader()
-
-    def _read_specs(self, folder: Path) -> dict[str, TensorSpec]:
-        files = _list_weight_files(folder)
-        if not files:
-            _refuse_pickle(self.folder, folder)
-            other = describe_other_format(folder)
-            raise CheckpointError(
-                other or f"{folder}: there is no {WEIGHTS} here; is this a model folder?"
-            )
-        specs: dict[str, TensorSpec] = {}
-        for file in files:
-            for name, spec in read_header(file)[0].items():
-                _require_distinct(name, spec, specs)
-                specs[name] = spec
-        if RemoteFile.find(folder / WEIGHTS) is None:
-            index = folder / f"{WEIGHTS}.index.json"
-            missing = [name for name in _read_weight_map(index) if name not in specs]
-            if missing:
-                raise CheckpointError(
-                    f"{index}: names the tensor '{missing[0]}', which no file has; get all files again"
-                )
-        return specs
-
-
-def _refuse_quantised(
-    folder: Path, specs: Mapping[str, TensorSpec], config: Mapping[str, Any]
-) -> None:
-    scheme = config.get("quantization_config") or config.get("compression_config")
-    signs = [str(scheme.get("quant_method", "unknown"))] if isinstance(scheme, Mapping) else []
-    signs += (
-        f"'{name}' of {spec.dtype}"
-        for name, spec in specs.items()
-        if spec.dtype.startswith("float8") or not _QUANTISED_PARTS.isdisjoint(name.split("."))
-    )
-    if signs:
-        raise CheckpointError(
-            f"{folder}: its weights are quantised ({signs[0]}), and are not read; get the model in float32, "
-            "bfloat16 or float16"
-        )
-
-
-def _require_distinct(name: str, spec: TensorSpec, others: Mapping[str, TensorSpec]) -> None:
-    if name in others:
-        raise CheckpointError(
-            f"{spec.file}: tensor '{name}' is also in {others[name].file}; get the files again"
-        )
 
 
 def _list_weight_files(folder: Path) -> list[Path]:
@@ -312,15 +314,16 @@ def _read_weight_map(index: Path) -> dict[str, str]:
     return weights
 
 
-def _is_apart(names: TensorNames, name: str) -> bool:
-    """Return whether a tied model stores a copy with other numbers than its original, by a sample."""
-    spec, original = names.specs.get(name), names.find_original(name)
-    if names.tied is False or spec is None or original is None or original.name == spec.name:
+def _is_untied(names: TensorNames, name: str) -> bool:
+    """Return whether a model stores a copy with other numbers than its original, by a sample."""
+    original = None if names.tied is False else names.find_original(name)
+    copy = names.specs[name]
+    if original is None or original.name == copy.name or original.dtype != copy.dtype:
         return False
-    pair = spec, original
-    if any(type(one) is not TensorSpec or RemoteFile.is_note(one.file) for one in pair):
-        return False
-    return spec.dtype == original.dtype and not _have_same_sample(spec, original)
+    can_be_read = all(
+        type(spec) is TensorSpec and not RemoteFile.is_note(spec.file) for spec in (copy, original)
+    )
+    return can_be_read and not _have_same_sample(copy, original)
 
 
 def _have_same_sample(first: TensorSpec, second: TensorSpec) -> bool:
@@ -334,16 +337,3 @@ def _have_same_sample(first: TensorSpec, second: TensorSpec) -> bool:
             if one.read(size) != other.read(size):
                 return False
     return True
-
-
-def _is_transformer(folder: Path) -> bool:
-    return "model_type" in read_object_if_any(folder / "config.json")
-
-
-def _refuse_pickle(root: Path, folder: Path) -> None:
-    pickle = next(_find_pickles(folder), None)
-    if pickle is not None:
-        raise CheckpointError(
-            f"{pickle}: is a pickle, which can run any code when it is opened; convert it safely with "
-            f"`emberge safetensors {root}`"
-        )

@@ -21,7 +21,6 @@ from emberge.files import link_or_copy, write_json
 from emberge.hashes import HashCache, hash_value
 from emberge.model_folder.checkpoint import Checkpoint
 from emberge.model_folder.folder_files import (
-    CARD,
     FILES,
     FOLDERS,
     PLACE,
@@ -34,8 +33,8 @@ from emberge.model_folder.folder_files import (
     require_sound,
     resolve_file,
 )
-from emberge.model_folder.longest_text import TextLimit
-from emberge.model_folder.st_layout import find_trunk_settings, read_chain
+from emberge.model_folder.model_config import TextLimit
+from emberge.model_folder.st_layout import find_trunk_settings, read_modules
 from emberge.tensor_files import RemoteFile
 from emberge.wording import hide_places, join_some
 
@@ -101,12 +100,6 @@ def list_files_not_copied(checkpoint: Checkpoint) -> dict[str, list[str]]:
     }
 
 
-def list_left_out(checkpoint: Checkpoint) -> list[str]:
-    """Return the paths of the model's files that no result gets; cards and training records excepted."""
-    reasons = list_files_not_copied(checkpoint).items()
-    return [n for why, names in reasons if why not in (PLACE, CARD, STATE, RECORD) for n in names]
-
-
 def list_published_files(folder: Path) -> Iterator[Path]:
     """Yield the files of a folder to publish: no states, records, hidden files or links."""
     for path in sorted(folder.iterdir()):
@@ -122,11 +115,17 @@ def list_published_files(folder: Path) -> Iterator[Path]:
 def list_hashed_files(folder: Path) -> list[Path]:
     """Return the files of a model folder that decide its embeddings."""
     try:
-        inside = [module.path for module in read_chain(folder)]
+        module_folders = [module.path for module in read_modules(folder)]
     except CheckpointError:
-        inside = []  # the folder's check names the problem
-    places = dict.fromkeys(folder / name for name in ("", *inside, *FOLDERS))
-    return [path for place in places if place.is_dir() for path in _list_hashed(place)]
+        module_folders = []  # the folder's check names the problem
+    listed: list[Path] = []
+    for inner in dict.fromkeys(folder / name for name in ("", *module_folders, *FOLDERS)):
+        files = sorted(path for path in inner.iterdir() if path.is_file()) if inner.is_dir() else []
+        rule_by_file = {path: rule for path in files if (rule := find_rule(path.name)) is not None}
+        has_safetensors = any(path.suffix == ".safetensors" for path in rule_by_file)
+        wanted = ("yes",) if has_safetensors else ("yes", "alone")
+        listed += (path for path, rule in rule_by_file.items() if rule.hashed in wanted)
+    return listed
 
 
 def hash_model(folder: Path, cache: HashCache | None = None, adapter: Path | None = None) -> str:
@@ -149,16 +148,8 @@ def hash_model(folder: Path, cache: HashCache | None = None, adapter: Path | Non
     return hash_value([fingerprint, hash_model(adapter, cache)])
 
 
-def _list_hashed(folder: Path) -> list[Path]:
-    rules = {path: find_rule(path.name) for path in sorted(folder.iterdir()) if path.is_file()}
-    hashed = {path: rule.hashed for path, rule in rules.items() if rule is not None}
-    has_safetensors = any(path.suffix == ".safetensors" for path in hashed)
-    wanted = ("yes",) if has_safetensors else ("yes", "alone")
-    return [path for path, when in hashed.items() if when in wanted]
-
-
 def _list_model_folders(checkpoint: Checkpoint) -> list[Path]:
-    modules = [checkpoint.folder / module.path for module in checkpoint.chain]
+    modules = [checkpoint.folder / module.path for module in checkpoint.all_modules]
     other_folders = [checkpoint.folder / name for name in FOLDERS]
     places = dict.fromkeys([checkpoint.folder, checkpoint.trunk, *modules, *other_folders])
     return [place for place in places if place.is_dir()]
@@ -175,14 +166,14 @@ class ClassCode:
 def find_class_code(config: Mapping[str, Any]) -> ClassCode | None:
     """Return the trusted code of a config's class; None if there is none, or if it is not trusted."""
     class_by_auto = config.get("auto_map")
-    kind = str(config.get("model_type"))
-    file = find_source(kind)
     if not isinstance(class_by_auto, dict) or not isinstance(class_by_auto.get("AutoModel"), str):
         return None
-    if file is None and not (kind in _CODE_ON_HUB and config.get("num_experts")):
+    model_type = str(config.get("model_type"))
+    file = find_source(model_type)
+    if file is None and not (model_type in _CODE_ON_HUB and config.get("num_experts")):
         return None
-    place = f"{_CODE_ON_HUB[kind]}--" if file is None else f"{file.stem}."
-    is_trusted = all(str(name).startswith(place) for name in class_by_auto.values())
+    prefix = f"{_CODE_ON_HUB[model_type]}--" if file is None else f"{file.stem}."
+    is_trusted = all(str(name).startswith(prefix) for name in class_by_auto.values())
     return ClassCode(class_by_auto["AutoModel"], file) if is_trusted else None
 
 
@@ -194,7 +185,7 @@ def _drop_code(template: Checkpoint, out: Path) -> None:
     trunk = out / template.trunk.relative_to(template.folder)
     class_code = find_class_code(read_object_if_any(trunk / "config.json"))
     folders = dict.fromkeys(
-        [out, trunk, *(out / name for name in (*(m.path for m in template.chain), *FOLDERS))]
+        [out, trunk, *(out / name for name in (*(m.path for m in template.all_modules), *FOLDERS))]
     )
     for path in [path for folder in folders for path in sorted(folder.glob("*.json"))]:
         keeps_code = class_code is not None and path == trunk / "config.json"
@@ -231,7 +222,7 @@ def copy_model(folder: Path, out: Path, *, link: bool = False) -> None:
     change, such as those of a step's result.
     """
     checkpoint = Checkpoint(folder)
-    for module in checkpoint.chain:
+    for module in checkpoint.all_modules:
         (out / module.path).mkdir(parents=True, exist_ok=True)  # some have no file
     for path in dict.fromkeys([*list_hashed_files(folder), *list_copied_files(checkpoint)]):
         if path.suffix != ".py":
@@ -258,12 +249,18 @@ def copy_template(
         copy_file(path, out / path.relative_to(template.folder), template.folder)
     trunk = out / template.trunk.relative_to(template.folder)
     trunk.mkdir(parents=True, exist_ok=True)
-    _copy_others(template, tokenizer, trunk)
-    if template.config:
-        new_config = _set_dtype(dict(template.config if config is None else config), dtype)
-        if new_config != read_object_if_any(trunk / "config.json"):
-            write_json(trunk / "config.json", new_config, durable=False)
-    for module in template.chain:
+    if template.base is not None:
+        _copy_files_of_base(template, template.base, trunk)
+    source = template if tokenizer is None else Checkpoint(tokenizer)
+    if source.tokenizer_folder not in (template.trunk, template.folder):
+        _copy_tokenizer(source.tokenizer_folder, trunk)
+    new_config = dict(template.config if config is None else config)
+    states_dtype = not {"torch_dtype", "dtype"}.isdisjoint(new_config)
+    if states_dtype or dtype != "float32":  # which a config without a dtype means
+        new_config["torch_dtype" if "torch_dtype" in new_config else "dtype"] = dtype
+    if template.config and new_config != read_object_if_any(trunk / "config.json"):
+        write_json(trunk / "config.json", new_config, durable=False)
+    for module in template.all_modules:
         # An installed package may have lost folders that have no file, such as `2_Normalize`.
         (out / module.path).mkdir(parents=True, exist_ok=True)
     limit = TextLimit.of(template)
@@ -274,25 +271,14 @@ def copy_template(
     _drop_code(template, out)
 
 
-def _copy_others(template: Checkpoint, tokenizer: Path | None, trunk: Path) -> None:
-    """Copy files that come from other folders: those of an adapter's base, and a chosen tokenizer."""
-    for path in _list_files_of_base(template):
-        if not (trunk / path.name).exists():
+def _copy_files_of_base(template: Checkpoint, base: Checkpoint, trunk: Path) -> None:
+    """Copy the files that a folder with an adapter and modules lacks and takes from its base."""
+    has_tokenizer = template.tokenizer_folder != base.tokenizer_folder
+    for path in list_copied_files(base) if base.folder != template.folder else ():
+        is_in_trunk = path.parent in (base.trunk, base.folder)
+        is_replaced = has_tokenizer and path.name in TOKENIZER_FILES
+        if is_in_trunk and not is_replaced and not (trunk / path.name).exists():
             copy_file(path, trunk / path.name, path.parent)
-    source = template if tokenizer is None else Checkpoint(tokenizer)
-    if source.tokenizer_folder not in (template.trunk, template.folder):
-        _copy_tokenizer(source.tokenizer_folder, trunk)
-
-
-def _list_files_of_base(template: Checkpoint) -> Iterator[Path]:
-    """Yield the files that a folder with an adapter and modules takes from its base."""
-    base = template.base
-    if base is not None and base.folder != template.folder:
-        places = (base.trunk, base.folder)
-        tokenizer = TOKENIZER_FILES if template.tokenizer_folder != base.tokenizer_folder else ()
-        for path in list_copied_files(base):
-            if path.parent in places and path.name not in tokenizer:
-                yield path
 
 
 def _copy_tokenizer(source: Path, trunk: Path) -> None:
@@ -300,13 +286,6 @@ def _copy_tokenizer(source: Path, trunk: Path) -> None:
         (trunk / name).unlink(missing_ok=True)
         if (source / name).is_file():
             copy_file(source / name, trunk / name, source)
-
-
-def _set_dtype(config: dict[str, Any], dtype: str) -> dict[str, Any]:
-    if dtype == "float32" and not {"torch_dtype", "dtype"} & set(config):
-        return config  # a config without a dtype means float32
-    has_old_key = "torch_dtype" in config
-    return {**config, "torch_dtype" if has_old_key else "dtype": dtype}
 
 
 def describe_origin(template: Checkpoint) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 from typing import Any
 
@@ -29,11 +29,15 @@ _MODULE_DEFAULTS = {
     **dict.fromkeys(("module_input_name", "module_output_name"), "sentence_embedding"),
     "use_residual": False,
 }
-ROUTERS = ("Router", "Asym")
-"""Kinds of modules that contain chains of modules."""
+MODULE_SIZES = (
+    *("in_features", "out_features", "dimension", "input_dim", "hidden_dim", "out_channels"),
+)
+"""Keys of modules' configs on which shapes of tensors depend."""
+_ROUTERS = ("Router", "Asym")
 _ROUTER_CONFIGS = ("router_config.json", "config.json")
 """Names of a router's config; Asym, its predecessor, has the second one."""
 
+_ENTRY_KEYS = ("name", "path", "type")
 MODULES = "modules.json"
 """The file that lists a folder's modules."""
 SETTINGS = "config_sentence_transformers.json"
@@ -51,41 +55,51 @@ _MODULE_CONFIGS = (
 
 @dataclass(frozen=True, slots=True)
 class ModuleFolder:
-    """A module of a chain: its kind (`Pooling`), its folder ("" is the root), and its full type."""
+    """A module of a chain: its kind (`Pooling`), its folder ("" is the root), and its full type.
+
+    `options` are the keys of its entry in modules.json that not every entry has. A module `is_in_route` if a
+    router lists it.
+    """
 
     kind: str
     path: str
     type: str = ""
+    options: Mapping[str, Any] = field(default_factory=dict, compare=False)
+    is_in_route: bool = False
 
     @property
     def is_router(self) -> bool:
         """True if the module contains chains of modules, each in a subfolder."""
-        return self.kind in ROUTERS
+        return self.kind in _ROUTERS
 
 
 def read_modules(folder: Path) -> tuple[ModuleFolder, ...]:
-    """Return the modules of modules.json, in its order, all inside the folder; none without the file."""
+    """Return the modules of modules.json, each router followed by those of its routes; none without the file.
+
+    Raises:
+        CheckpointError: if the file is no list of modules, or a module is outside the folder.
+    """
     require_sound(folder, folder)
     path = folder / MODULES
     if not path.is_file():
         return ()
-    modules = [
-        ModuleFolder(entry["type"].rpartition(".")[2], entry["path"], entry["type"])
-        for entry in read_entries(path)
-    ]
-    for module in modules:
+    entries = read_model_json(path)
+    if not isinstance(entries, list) or not entries:
+        raise CheckpointError(f"{path}: is no list of modules; get the file again")
+    modules: list[ModuleFolder] = []
+    for entry in entries:
+        words = [entry.get(key) for key in _ENTRY_KEYS] if isinstance(entry, dict) else [None]
+        if not all(isinstance(word, str) for word in words):
+            raise CheckpointError(
+                f"{path}: a module lacks a name, a path or a type; get the file again"
+            )
+        options = {key: value for key, value in entry.items() if key not in (*_ENTRY_KEYS, "idx")}
+        kind = entry["type"].rpartition(".")[2]
+        module = ModuleFolder(kind, entry["path"], entry["type"], options)
         _require_module_folder(path, module.path)
+        modules.append(module)
+        modules += _read_routes(folder, module) if module.is_router else ()
     return tuple(modules)
-
-
-def read_chain(folder: Path) -> tuple[ModuleFolder, ...]:
-    """Return the modules of a folder, each router followed by the modules of its routes."""
-    chain: list[ModuleFolder] = []
-    for module in read_modules(folder):
-        chain.append(module)
-        if module.is_router:
-            chain += _read_routes(folder, module)
-    return tuple(chain)
 
 
 def read_settings(folder: Path) -> dict[str, Any]:
@@ -154,20 +168,6 @@ def _require_module_folder(source: Path, name: str) -> None:
         require_sound(folder, source.parent)
 
 
-def read_entries(path: Path) -> list[dict[str, Any]]:
-    """Return the entries of a modules.json, each with a name, a path and a type."""
-    listed = read_model_json(path)
-    if not isinstance(listed, list) or not listed:
-        raise CheckpointError(f"{path}: is no list of modules; get the file again")
-    for entry in listed:
-        keys = ("name", "path", "type")
-        if not (isinstance(entry, dict) and all(isinstance(entry.get(key), str) for key in keys)):
-            raise CheckpointError(
-                f"{path}: a module lacks a name, a path or a type; get the file again"
-            )
-    return listed
-
-
 def _read_routes(folder: Path, router: ModuleFolder) -> Iterator[ModuleFolder]:
     """Yield the modules of a router's routes."""
     path, content = read_router_config(folder, router)
@@ -176,7 +176,8 @@ def _read_routes(folder: Path, router: ModuleFolder) -> Iterator[ModuleFolder]:
         inside = f"{router.path}/{name}".removeprefix("/")
         require_inner_name(path, str(name))
         _require_module_folder(folder / MODULES, inside)
-        yield ModuleFolder(str(type_).rpartition(".")[2], inside, str(type_))
+        kind = str(type_).rpartition(".")[2]
+        yield ModuleFolder(kind, inside, str(type_), is_in_route=True)
 
 
 def list_layout_files(folder: Path, chain: Sequence[ModuleFolder]) -> Iterator[str]:

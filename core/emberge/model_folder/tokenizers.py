@@ -47,7 +47,8 @@ class TokenizerFiles:
         """
         content = read_object(self.json_path)
         model, added = content.get("model"), content.get("added_tokens")
-        if not isinstance(model, dict) or not _is_list_of_objects(added):
+        has_tokens = isinstance(added, list) and all(isinstance(token, dict) for token in added)
+        if not isinstance(model, dict) or not has_tokens:
             raise CheckpointError(
                 f"{self.json_path}: is no tokenizer, as it has no model or no added_tokens; get it again"
             )
@@ -67,7 +68,8 @@ class TokenizerFiles:
     def describe_problems(self) -> Iterator[str]:
         """Yield what is wrong with the files, each with path and remedy."""
         config = self.folder / "tokenizer_config.json"
-        if config.is_file() and not any(path.is_file() for path in self._list_vocabularies()):
+        vocabularies = [path for name in _VOCABULARIES for path in self.folder.glob(name)]
+        if config.is_file() and not any(path.is_file() for path in vocabularies):
             class_name = read_object(config).get("tokenizer_class")
             if class_name in _GENERIC_CLASSES:  # others may count bytes or characters
                 yield (
@@ -75,16 +77,18 @@ class TokenizerFiles:
                 )
         paths = [self.folder / name for name in _JSON_FILES]
         if not self.json_path.is_file():
-            paths += (path for path in self._list_vocabularies() if path.suffix != ".json")
-        for path in paths:
-            if path.is_file():
-                try:
-                    _read_tokenizer_file(path)
-                except CheckpointError as error:
-                    yield str(error)
-
-    def _list_vocabularies(self) -> Iterator[Path]:
-        return (path for pattern in _VOCABULARIES for path in self.folder.glob(pattern))
+            paths += (path for path in vocabularies if path.suffix != ".json")
+        for path in filter(Path.is_file, paths):
+            try:
+                if path == self.json_path:
+                    status = path.stat()
+                    _load_tokenizer(path, status.st_ino, status.st_size, status.st_mtime_ns)
+                elif path.suffix == ".json":
+                    read_object(path)
+                else:
+                    open_regular(path).close()
+            except CheckpointError as error:
+                yield str(error)
 
 
 def read_chat_template(folder: Path) -> Any:
@@ -96,11 +100,6 @@ def read_chat_template(folder: Path) -> Any:
     return next((template for template in templates if template is not None), None)
 
 
-def _is_list_of_objects(value: object) -> bool:
-    """Return whether a value of JSON is a list of objects."""
-    return isinstance(value, list) and all(isinstance(entry, dict) for entry in value)
-
-
 def _find_algorithm(model: Mapping[str, Any]) -> str:
     """Return the algorithm of a tokenizer.json's `model`: its type, or by its parts in files without one."""
     if model.get("type"):
@@ -110,20 +109,9 @@ def _find_algorithm(model: Mapping[str, Any]) -> str:
     return "BPE" if "merges" in model else "WordPiece"
 
 
-def _read_tokenizer_file(path: Path) -> None:
-    """Read a file of a tokenizer, which raises a CheckpointError if the file is no sound one."""
-    if path.suffix != ".json":
-        open_regular(path).close()
-    elif path.name != "tokenizer.json":
-        read_object(path)
-    else:
-        status = path.stat()
-        _load_tokenizer_json(path, status.st_ino, status.st_size, status.st_mtime_ns)
-
-
 @functools.lru_cache(4)
-def _load_tokenizer_json(path: Path, *_stamp: int) -> Any:
-    """Return the parsed tokenizer.json, cached as long as the file does not change."""
+def _load_tokenizer(path: Path, *_stamp: int) -> Any:
+    """Return the tokenizer of a tokenizer.json, cached as long as the file does not change."""
     from tokenizers import Tokenizer
 
     TokenizerFiles(path.parent).read_json()

@@ -170,7 +170,7 @@ class Composition:
 
     def _yield_modules(self) -> Iterator[ComposedTensor]:
         """Yield the weights of the modules after the text model's trunk; they are part of the result."""
-        modules = tuple(part for part in self.text.parts if part)
+        modules = tuple(filter(None, self.text.folder_by_prefix))
         for name in self.trunk.left_out if modules else ():
             if name.startswith(modules):
                 yield ComposedTensor(name, self.text.specs[name], self.names["text"])
@@ -195,7 +195,7 @@ class Composition:
 
     def complete(self, folder: Path) -> None:
         """Write the modules and the tokenizer into an otherwise finished result."""
-        trunk = folder / self.text.parts[""]
+        trunk = folder / self.text.folder_by_prefix[""]
         self.tokens.write(folder, trunk)
         path = trunk / "tokenizer_config.json"
         names = list_token_names(self.specialists)

@@ -118,7 +118,7 @@ def read_routes(folder: Path) -> Mapping[str, tuple[ModuleFolder, ...]] | None:
             f"{path}: routes by more than the task (route_mappings), which is not supported; use the folder "
             "of one of its encoders"
         )
-    module_by_path = {module.path: module for module in checkpoint.chain}
+    module_by_path = {module.path: module for module in checkpoint.all_modules}
     structure: Any = content.get("structure")
     try:
         routes = {

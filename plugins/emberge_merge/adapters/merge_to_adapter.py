@@ -116,7 +116,7 @@ class _AdapterBuilder:
         # Copies have one source.
         self.merged = [t for t in self.plan.tensors if t.action == "merge"]
         self.saved = {t.name for t in self.merged if self.products.is_saved_whole(t)}
-        self.modules = tuple(part for part in self.base.parts if part)
+        self.modules = tuple(filter(None, self.base.folder_by_prefix))
         trunk = {n for n in self.names.specs if not (self.modules and n.startswith(self.modules))}
         is_transposed = self.base.config.get("model_type") in _CONV1D_TYPES
         self.parts = AdapterParts(frozenset(trunk), is_transposed)

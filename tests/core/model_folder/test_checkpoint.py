@@ -207,7 +207,7 @@ def test_tensors_of_a_dense_module_are_read_and_its_pickle_is_refused(
     save_file({"linear.weight": torch.ones(4, 32)}, folder / "3_Dense" / "model.safetensors")
     checkpoint = Checkpoint(folder)
     assert checkpoint.specs["3_Dense.linear.weight"].shape == (4, 32)
-    assert checkpoint.parts == {"": "", "3_Dense.": "3_Dense"}
+    assert checkpoint.folder_by_prefix == {"": "", "3_Dense.": "3_Dense"}
     (folder / "3_Dense" / "model.safetensors").rename(folder / "3_Dense" / "pytorch_model.bin")
     with pytest.raises(CheckpointError, match="emberge safetensors"):
         dict(Checkpoint(folder).specs)

@@ -108,4 +108,4 @@ def test_class_defaults_are_read_without_importing_the_class(kind: str) -> None:
 
 @pytest.mark.parametrize("kind", ["no_such_type", "../bert", None])
 def test_an_unknown_model_type_has_no_defaults(kind: Any) -> None:
-    assert read_class_defaults(kind) == {}
+    assert TrunkConfig({"model_type": kind}).defaults == {}

@@ -211,7 +211,7 @@ def test_every_module_of_a_chain_is_merged(
 def test_modules_behind_a_router_count_in_chain_and_fingerprint(tmp_path: Path) -> None:
     folder = _router(tmp_path / "one", 1)
     routes = json.loads((folder / "router_config.json").read_text())["types"]
-    router, *behind = Checkpoint(folder).chain
+    router, *behind = Checkpoint(folder).all_modules
     assert router.kind == "Router"
     assert {module.path: module.type for module in behind} == routes
     assert all(module.type.endswith(f".{module.kind}") for module in behind)

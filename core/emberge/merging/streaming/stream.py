@@ -161,7 +161,7 @@ def build_checkpoint(
     header = build_header_texts(provenance or {})
 
     def writer(folder: Path) -> TensorWriter:
-        return TensorWriter(folder, specs, header, limit, template.parts)
+        return TensorWriter(folder, specs, header, limit, template.folder_by_prefix)
 
     def add_other_files(folder: Path) -> None:
         _write_files(template, folder, specs, tokenizer, files or {})
