@@ -5,7 +5,6 @@ from __future__ import annotations
 import atexit
 import contextlib
 import ctypes
-import functools
 import gc
 import importlib.util
 import os
@@ -40,13 +39,15 @@ def locate_package(name: str) -> Path | None:
     return Path(next(iter(spec.submodule_search_locations)))
 
 
+# glibc, or another C library that may lack its functions; None on other systems.
+_C_LIBRARY: Any = ctypes.CDLL(None) if sys.platform == "linux" else None
 # Numbers of mallopt's parameters, from malloc.h.
 _TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3
 
 
 def keep_freed_blocks() -> None:
     """Make glibc reuse freed memory, as new pages cost more time than most arithmetic on them."""
-    mallopt = _find_glibc_function("mallopt")
+    mallopt = getattr(_C_LIBRARY, "mallopt", None)
     if mallopt is not None:
         mallopt(_MMAP_THRESHOLD, 32 << 20)
         mallopt(_TRIM_THRESHOLD, 128 << 20)
@@ -59,7 +60,7 @@ def return_freed_memory() -> None:
     live longer. glibc reuses few of the holes, so a process can grow for hours although its work needs no
     more memory than at its start.
     """
-    malloc_trim = _find_glibc_function("malloc_trim")
+    malloc_trim = getattr(_C_LIBRARY, "malloc_trim", None)
     if malloc_trim is not None:
         malloc_trim(0)
 
@@ -94,12 +95,6 @@ def pause_collections(*, freeze: bool = False) -> Iterator[None]:
         if freeze:
             gc.freeze()
         gc.enable()
-
-
-@functools.cache
-def _find_glibc_function(name: str) -> Any:
-    """Return a function of glibc; None on other systems."""
-    return getattr(ctypes.CDLL(None), name, None) if sys.platform == "linux" else None
 
 
 def leave_process(code: int) -> NoReturn:

@@ -23,7 +23,7 @@ from emberge.interpreter import build_python_command
 from emberge.processes import find_error_lines
 from emberge.wording import parse_size
 
-from emberge_local.pool_launcher import Ended, PoolLauncher, StepHandle, StepPool, StepRequest
+from emberge_local.pool_launcher import PoolLauncher, ProcessEnd, StepHandle, StepPool, StepRequest
 
 # Seconds that a process may take to end after it was asked to.
 STEP_GRACE = 5.0
@@ -50,7 +50,7 @@ class Local(PoolLauncher):
     default this machine's memory."""
 
     def divide_machine(self, machine: Machine) -> list[Machine]:
-        """Return the part of the machine for each of the steps that run at a time.
+        """Return a share of the machine for each of the steps that run at a time.
 
         Raises:
             RecipeError: if `memory` is not a size such as 4GB.
@@ -62,11 +62,11 @@ class Local(PoolLauncher):
             count = max(1, min(count, (machine.memory or measure_memory()) // memory_per_step))
         elif machine.memory is not None:
             memory_per_step = machine.memory // count
-        part = dataclasses.replace(
+        share = dataclasses.replace(
             machine, workers=max(1, machine.workers // count), memory=memory_per_step
         )
         return [
-            dataclasses.replace(part, devices=(gpus[i % len(gpus)] if gpus else "cpu",))
+            dataclasses.replace(share, devices=(gpus[i % len(gpus)] if gpus else "cpu",))
             for i in range(count)
         ]
 
@@ -89,10 +89,10 @@ class _MachineShares:
 
     @property
     def has_room(self) -> bool:
-        return self._find_free() is not None
+        return self._find_free_share() is not None
 
     def launch(self, request: StepRequest) -> StepHandle:
-        share = self._find_free()
+        share = self._find_free_share()
         assert share is not None, "asked for room before"
         self._process_by_share[share] = StepProcess(request, self._shares[share], self._threads)
         return self._process_by_share[share]
@@ -102,14 +102,13 @@ class _MachineShares:
         for process in self._process_by_share.values():
             process.kill()
 
-    def _find_free(self) -> int | None:
-        ended = (i for i, _ in enumerate(self._shares) if self._is_free(i))
-        return next(ended, None)
-
-    def _is_free(self, share: int) -> bool:
-        return (
-            share not in self._process_by_share or self._process_by_share[share].poll() is not None
-        )
+    def _find_free_share(self) -> int | None:
+        """Return the number of a share whose process has ended, or that has none yet; None without one."""
+        for share in range(len(self._shares)):
+            process = self._process_by_share.get(share)
+            if process is None or process.poll() is not None:
+                return share
+        return None
 
 
 class StepProcess:
@@ -125,7 +124,7 @@ class StepProcess:
     def __init__(self, request: StepRequest, machine: Machine, threads: int) -> None:
         self._request = request
         self._must_end: float | None = None
-        _require_folders(request)
+        _require_visible_folders(request)
         call = {**request.call, "machine": dataclasses.asdict(machine)}
         with request.log.open("ab") as log:
             self._process = subprocess.Popen(
@@ -147,7 +146,7 @@ class StepProcess:
             self._process.stdin.write(json.dumps(call).encode() + b"\n")
             self._process.stdin.flush()
 
-    def poll(self) -> Ended | None:
+    def poll(self) -> ProcessEnd | None:
         """Return the end of the process; None while it runs."""
         if self._must_end is not None and time.monotonic() > self._must_end:
             self.kill()
@@ -155,14 +154,14 @@ class StepProcess:
         if code is None:
             return None
         self._close()
-        return Ended(code, _read_last_lines(self._request))
+        return ProcessEnd(code, _read_last_lines(self._request))
 
-    def wait(self) -> Ended:
+    def wait(self) -> ProcessEnd:
         """Wait until the process has ended, and return its end."""
         self._process.wait()
-        ended = self.poll()
-        assert ended is not None
-        return ended
+        process_end = self.poll()
+        assert process_end is not None
+        return process_end
 
     def stop(self) -> None:
         """Ask the process to end; `poll` kills it some seconds later."""
@@ -187,7 +186,7 @@ class StepProcess:
             self._process.stdin.close()
 
 
-def _require_folders(request: StepRequest) -> None:
+def _require_visible_folders(request: StepRequest) -> None:
     for folder in (request.work, request.folder):
         if not folder.is_dir():
             raise EmbergeError(

@@ -55,7 +55,7 @@ class StepRequest:
 
 
 @dataclass(frozen=True, slots=True)
-class Ended:
+class ProcessEnd:
     """The end of a process: its exit code, negative for a signal, and the last lines that it printed.
 
     A `code` of None means that the process was lost together with the machine it ran on.
@@ -68,7 +68,7 @@ class Ended:
 class StepHandle(Protocol):
     """A step submitted to a pool: waiting, running or ended."""
 
-    def poll(self) -> Ended | None:
+    def poll(self) -> ProcessEnd | None:
         """Return how the process ended; None until it has. It is called several times a second."""
 
     def stop(self) -> None:
@@ -197,13 +197,13 @@ class _PoolRun:
     def _follow_running(self) -> None:
         for running in list(self._running):
             attempt = running.attempt
-            ended = running.handle.poll()  # before the events are read
+            process_end = running.handle.poll()  # before the events are read
             _record_events(self._run, attempt, running.events)
-            if ended is not None and not _is_result_awaited(self._run, attempt, ended):
+            if process_end is not None and not _is_result_awaited(self._run, attempt, process_end):
                 self._running.remove(running)
-                self._finish(attempt, ended)
+                self._finish(attempt, process_end)
 
-    def _finish(self, attempt: _Attempt, ended: Ended) -> None:
+    def _finish(self, attempt: _Attempt, process_end: ProcessEnd) -> None:
         """Record the result or the error of a process that ended, or run its step again."""
         run, step, outcome = self._run, attempt.step, attempt.outcome
         if outcome is not None and outcome["event"] == "failed":
@@ -220,22 +220,22 @@ class _PoolRun:
         except EmbergeError as error:
             run.fail(step, error)
             return
-        self._retry(attempt, ended)
+        self._retry(attempt, process_end)
 
-    def _retry(self, attempt: _Attempt, ended: Ended) -> None:
+    def _retry(self, attempt: _Attempt, process_end: ProcessEnd) -> None:
         """Run a step again in another process, if it was killed and may be retried."""
         run, step = self._run, attempt.step
-        code, number = ended.code, attempt.number + 1
+        code, losses = process_end.code, attempt.number + 1
+        loss = _describe_loss(process_end)
         if code is not None and code >= 0 and code not in _ASKED_TO_END_CODES:
-            run.fail(step, _build_unexplained_error(run, ended))
+            run.fail(step, _build_unexplained_error(run, process_end))
         elif attempt.number < _MOST_RETRIES:
-            self._ready.insert(0, _Attempt(step, attempt.fingerprint, number))
-            message = f"{_describe_end(ended)}; it goes on from its last state ({number} of {_MOST_RETRIES})"
+            self._ready.insert(0, _Attempt(step, attempt.fingerprint, losses))
+            message = f"{loss}; it goes on from its last state ({losses} of {_MOST_RETRIES})"
             run.log.record(StepWarned(run.out_folder.path, step.id, message))
         else:
-            times = f" {number} times" if attempt.number else ""
-            message = f"{_describe_end(ended)}{times}; the same command goes on from there"
-            run.fail(step, EmbergeError(message))
+            times = f" {losses} times" if attempt.number else ""
+            run.fail(step, EmbergeError(f"{loss}{times}; the same command goes on from there"))
 
     def _stop_running(self) -> None:
         """End every process and wait up to `LEAVING_SECONDS` seconds for all of them."""
@@ -273,6 +273,7 @@ def _build_request(run: RecipeRun, step: RecipeStep, fingerprint: str) -> tuple[
 
 
 def _record_events(run: RecipeRun, attempt: _Attempt, events: Path) -> None:
+    """Record the new events of an attempt's process; events of other names are those of another version."""
     lines, attempt.bytes_read = JsonLineFile.read(events, attempt.bytes_read)
     for line in lines:
         name = line.pop("event")
@@ -280,15 +281,15 @@ def _record_events(run: RecipeRun, attempt: _Attempt, events: Path) -> None:
             attempt.is_started = True
             if attempt.number == 0:
                 run.start(attempt.step, attempt.fingerprint)
+        elif name in ("finished", "failed"):
+            attempt.outcome = {"event": name, **line}
         elif name in EVENTS_BY_NAME:
             run.log.record(EVENTS_BY_NAME[name](run.out_folder.path, **line))
-        else:
-            attempt.outcome = {"event": name, **line}
 
 
-def _is_result_awaited(run: RecipeRun, attempt: _Attempt, ended: Ended) -> bool:
+def _is_result_awaited(run: RecipeRun, attempt: _Attempt, process_end: ProcessEnd) -> bool:
     """Return whether a process has succeeded and its result may only not be visible on this disk yet."""
-    if ended.code != 0:
+    if process_end.code != 0:
         return False
     if find_result(run.out_folder, attempt.step.id, attempt.fingerprint) is not None:
         return False
@@ -297,18 +298,21 @@ def _is_result_awaited(run: RecipeRun, attempt: _Attempt, ended: Ended) -> bool:
     return now - attempt.missing_since < PATIENCE_SECONDS
 
 
-def _describe_end(ended: Ended) -> str:
-    if ended.code is None:
-        return f"its process was lost{f' ({ended.last_lines})' if ended.last_lines else ''}"
-    if ended.code < 0:
-        return f"its process was killed by signal {-ended.code}"
+def _describe_loss(process_end: ProcessEnd) -> str:
+    """Return how a process was lost that left neither a result nor an error."""
+    if process_end.code is None:
+        return f"its process was lost{f' ({process_end.last_lines})' if process_end.last_lines else ''}"
+    if process_end.code < 0:
+        return f"its process was killed by signal {-process_end.code}"
     return "its process was asked to end"
 
 
-def _build_unexplained_error(run: RecipeRun, ended: Ended) -> EmbergeError:
+def _build_unexplained_error(run: RecipeRun, process_end: ProcessEnd) -> EmbergeError:
     """Return the error of a process that ended by itself without an event that explains the end."""
-    lines = [line.removeprefix("error: ") for line in ended.last_lines.splitlines()]
-    message = "; ".join(lines) or f"its process ended with exit code {ended.code} and no result"
+    lines = [line.removeprefix("error: ") for line in process_end.last_lines.splitlines()]
+    message = (
+        "; ".join(lines) or f"its process ended with exit code {process_end.code} and no result"
+    )
     if shutil.disk_usage(run.out_folder.path).free < _NOTHING_FREE_BYTES:
         message = run.out_folder.describe_full_disk()
-    return LaunchedError(message, ended.code or EmbergeError.exit_code)
+    return LaunchedError(message, process_end.code or EmbergeError.exit_code)

@@ -13,7 +13,7 @@ from typing import Any
 
 from emberge import EmbergeError, Machine, NonNegative
 from emberge.wording import parse_size
-from emberge_local import Ended, PoolLauncher, StepHandle, StepPool, StepProcess, StepRequest
+from emberge_local import PoolLauncher, ProcessEnd, StepHandle, StepPool, StepProcess, StepRequest
 
 # Seconds that a cluster's head may take to accept a connection.
 _CONNECT_TIMEOUT_SECONDS = 10.0
@@ -66,7 +66,7 @@ class Resources:
     memory: int | None
     threads: int
 
-    def machine(self) -> Machine:
+    def build_machine(self) -> Machine:
         """Return the machine as the step sees it; Ray shows only the GPUs that the step was given."""
         devices = (
             tuple(f"cuda:{i}" for i in range(max(1, int(self.gpus)))) if self.gpus else ("cpu",)
@@ -93,7 +93,7 @@ def connected(address: str, machine: Machine) -> Iterator[None]:
     options: dict[str, Any] = {
         "log_to_driver": False,
         "logging_level": "ERROR",
-        "job_config": _build_job(),
+        "job_config": _build_job_config(),
     }
     if address == "local":
         gpus = [device for device in machine.devices if device != "cpu"]
@@ -112,7 +112,7 @@ def connected(address: str, machine: Machine) -> Iterator[None]:
         ray.shutdown()
 
 
-def _build_job() -> Any:
+def _build_job_config() -> Any:
     """Return a job whose workers import nothing from the current folder, which Ray would put first."""
     from ray.job_config import JobConfig
 
@@ -168,7 +168,7 @@ class _Queue:
         return self._tasks[-1]
 
     def end(self) -> None:
-        """Stop all tasks, and wait up to 10 s for them."""
+        """Stop all tasks, and wait up to `_LEAVING_SECONDS` seconds for them."""
         running = [task for task in self._tasks if task.poll() is None]
         for task in running:
             task.stop()
@@ -182,14 +182,14 @@ class _Task:
 
     def __init__(self, reference: Any) -> None:
         self._reference = reference
-        self._ended: Ended | None = None
+        self._process_end: ProcessEnd | None = None
 
-    def poll(self) -> Ended | None:
+    def poll(self) -> ProcessEnd | None:
         import ray
 
-        if self._ended is None and ray.wait([self._reference], timeout=0)[0]:
-            self._ended = _read_outcome(self._reference)
-        return self._ended
+        if self._process_end is None and ray.wait([self._reference], timeout=0)[0]:
+            self._process_end = _read_process_end(self._reference)
+        return self._process_end
 
     def stop(self) -> None:
         import ray
@@ -198,25 +198,25 @@ class _Task:
         ray.cancel(self._reference, force=True)
 
 
-def _read_outcome(reference: Any) -> Ended:
+def _read_process_end(reference: Any) -> ProcessEnd:
     import ray
     from ray.exceptions import RayError, RayTaskError
 
     try:
-        ended: Ended = ray.get(reference)
+        process_end: ProcessEnd = ray.get(reference)
     except RayTaskError as error:
-        return Ended(EmbergeError.exit_code, f"error: {_shorten_error(error.cause or error)}")
+        return ProcessEnd(EmbergeError.exit_code, f"error: {_shorten_error(error.cause or error)}")
     except RayError as error:
-        return Ended(None, _shorten_error(error))
-    return ended
+        return ProcessEnd(None, _shorten_error(error))
+    return process_end
 
 
-def run_request(request: StepRequest, resources: Resources) -> Ended:
+def run_request(request: StepRequest, resources: Resources) -> ProcessEnd:
     """Run a step as a Ray task on the machine that Ray chose, and return how it ended."""
     try:
-        return StepProcess(request, resources.machine(), resources.threads).wait()
+        return StepProcess(request, resources.build_machine(), resources.threads).wait()
     except EmbergeError as error:
-        return Ended(error.exit_code, f"error: {error}")
+        return ProcessEnd(error.exit_code, f"error: {error}")
 
 
 def _shorten_error(error: BaseException) -> str:

@@ -13,7 +13,7 @@ from pathlib import Path
 def other_process_holding(out: Path) -> Iterator[int]:
     """A process that holds the lock of `out`."""
     code = (
-        "import sys, time; from pathlib import Path; from emberge.files.locks import FileLock\n"
+        "import sys, time; from pathlib import Path; from emberge.files import FileLock\n"
         "with FileLock(Path(sys.argv[1])).lock():\n print('held', flush=True); time.sleep(60)"
     )
     words = [sys.executable, "-c", code, str(out / ".lock")]

@@ -1,5 +1,6 @@
 """Public names of files, each with the module that defines it."""
 
+from .atomic import FileLock as FileLock
 from .atomic import build_side_name as build_side_name
 from .atomic import clear_torn as clear_torn
 from .atomic import fill_once as fill_once
@@ -8,6 +9,7 @@ from .atomic import publish as publish
 from .atomic import replace_file as replace_file
 from .atomic import replace_folder as replace_folder
 from .atomic import replace_link as replace_link
+from .atomic import working_in as working_in
 from .atomic import write_json as write_json
 from .atomic import write_text as write_text
 from .disk import announce as announce
@@ -18,8 +20,6 @@ from .disk import require_space as require_space
 from .disk import sync as sync
 from .disk import sync_tree as sync_tree
 from .disk import writing as writing
-from .locks import FileLock as FileLock
-from .locks import working_in as working_in
 from .strangers import JSON_LIMIT as JSON_LIMIT
 from .strangers import open_regular as open_regular
 from .strangers import read_json as read_json

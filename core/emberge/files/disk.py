@@ -24,8 +24,6 @@ _ADVICE = {
     errno.EPERM: "choose another place",
     errno.EROFS: "choose another place",
 }
-# Room for a model's configs and tokenizer, in addition to its weights.
-_SIDE_FILES_SIZE = 1 << 20
 # The kernel takes no more of one announcement than it would read ahead by itself, or than the disk moves at
 # once: this much nearly everywhere.
 _ADVISED_BYTES = 256 << 10
@@ -110,30 +108,25 @@ def require_space(folder: Path, size: int) -> None:
     Raises:
         EmbergeError: if less is free; the message has the needed and the free space.
     """
-    free = _free_space(folder)
-    if size > free:
-        raise EmbergeError(
-            f"{folder}: needs {format_size(size)} of disk, and {format_size(free)} are free; "
-            "make room or choose another --out"
-        )
+    for problem in find_disk_space_problems(size, folder):
+        raise EmbergeError(str(problem))
 
 
-def find_disk_space_problems(size: int, out: Path, begun: Path | None) -> Iterator[Problem]:
-    """Yield a problem if `size` bytes of weights do not fit on the disk of `out`.
+def find_disk_space_problems(
+    size: int, folder: Path, begun: Path | None = None
+) -> Iterator[Problem]:
+    """Yield a problem if `size` bytes do not fit on the disk of `folder`, which need not exist yet.
 
-    The bytes that a killed process has already written into the folder `begun` are counted as free.
+    The bytes of weights that a killed process has already written into the folder `begun` are counted as
+    free.
     """
-    free = _free_space(out)
+    existing = next(path for path in (folder, *folder.absolute().parents) if path.is_dir())
+    free = shutil.disk_usage(existing).free
     if begun is not None:
         free += sum(512 * path.stat().st_blocks for path in begun.rglob("*.safetensors"))
-    if size + _SIDE_FILES_SIZE > free:
+    if size > free:
         yield Problem(
-            f"the result needs {format_size(size)} and the disk has {format_size(free)} free; "
+            f"needs {format_size(size)} of disk, and {format_size(free)} are free; "
             "make room or choose another place",
-            str(out),
+            str(folder),
         )
-
-
-def _free_space(folder: Path) -> int:
-    existing = next(path for path in (folder, *folder.absolute().parents) if path.is_dir())
-    return shutil.disk_usage(existing).free

@@ -41,7 +41,7 @@ def find_leftovers(out: Path) -> list[Leftover]:
         OutInUseError: if a run works in `out` now.
     """
     out_folder = OutFolder(Path(out).resolve())
-    if not _is_folder(out_folder.work) and not out_folder.status.is_file():
+    if not _is_real_folder(out_folder.work) and not out_folder.status.is_file():
         raise NoRunError(f"{out} has no run of a recipe")
     holder = FileLock(out_folder.lock).find_holder()
     if holder is not None:
@@ -76,7 +76,7 @@ def _find_all(out_folder: OutFolder) -> Iterator[Leftover]:
         yield Leftover(path, "old work", measure_folder(path))
 
 
-def _is_folder(path: Path) -> bool:
+def _is_real_folder(path: Path) -> bool:
     """Return whether a path is a folder, not a link to a folder."""
     return path.is_dir() and not path.is_symlink()
 
@@ -85,7 +85,7 @@ def _find_old_results(out_folder: OutFolder, last_steps: list[dict[str, Any]]) -
     linked = [path.resolve() for path in out_folder.path.iterdir() if path.is_symlink()]
     # A run that was killed while it published a result uses the result later, even without a link.
     current = {str(step.get(key)) for step in last_steps for key in ("folder", "work")}
-    for path in sorted(filter(_is_folder, out_folder.path.iterdir())):
+    for path in sorted(filter(_is_real_folder, out_folder.path.iterdir())):
         record = read_record(path / ARTIFACT)
         expected = out_folder.locate_result(str(record.get("step")), str(record.get("fingerprint")))
         is_linked = any(path == target or path in target.parents for target in linked)
@@ -100,11 +100,11 @@ def _find_old_work(out_folder: OutFolder, last_steps: list[dict[str, Any]]) -> I
     # The fingerprint under which such a step continues is unknown.
     unknown = {name_folder(step["id"]) for step in unfinished if "work" not in step}
     work = out_folder.work
-    for path in sorted(work.iterdir()) if last_steps and _is_folder(work) else ():
+    for path in sorted(work.iterdir()) if last_steps and _is_real_folder(work) else ():
         match = _WORK.fullmatch(path.name)
         if (
             match is None
-            or not _is_folder(path)
+            or not _is_real_folder(path)
             or FileLock(path / ".lock").find_holder() is not None
         ):
             continue

@@ -17,7 +17,6 @@ import re
 import shutil
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -29,11 +28,19 @@ PROGRESS = "progress.json"
 """The name of the file in a step's work folder that says how far the step is."""
 
 
-@dataclass(frozen=True)
 class OutFolder:
     """The folder of a recipe's results."""
 
-    path: Path
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.work = path / ".work"
+        """The folder of unfinished steps."""
+        self.store = path / ".store"
+        """The cache that all steps share."""
+        self.lock = path / ".lock"
+        """The file that a run locks."""
+        self.status = path / ".status.json"
+        """The file with the states of the last run's steps."""
 
     def prepare(self) -> None:
         """Create the folder.
@@ -59,26 +66,6 @@ class OutFolder:
         """Return the message about a full disk, with the remedy."""
         return f"the disk of {self.path} is full; make room and run again: what is done is kept"
 
-    @property
-    def work(self) -> Path:
-        """The folder of unfinished steps."""
-        return self.path / ".work"
-
-    @property
-    def store(self) -> Path:
-        """The cache that all steps share."""
-        return self.path / ".store"
-
-    @property
-    def lock(self) -> Path:
-        """The file that a run locks."""
-        return self.path / ".lock"
-
-    @property
-    def status(self) -> Path:
-        """The file with the states of the last run's steps."""
-        return self.path / ".status.json"
-
     def link(self, step: str) -> Path:
         """Return `OUT/<id>`, the link to the step's current result."""
         return self.path / name_folder(step)
@@ -91,10 +78,10 @@ class OutFolder:
         """Return the folder in which a step works until its result is published."""
         return self.work / self.locate_result(step, fingerprint).name
 
-    def publish(self, step: str, fingerprint: str, record: Mapping[str, Any]) -> Path:
+    def publish_result(self, step: str, fingerprint: str, record: Mapping[str, Any]) -> Path:
         """Publish a filled `output` as the step's result: sync all files, write `artifact.json`, rename once.
 
-        `finish` then makes `OUT/<id>` a link to the result.
+        `finish_step` then makes `OUT/<id>` a link to the result.
         """
         work, result = self.locate_work(step, fingerprint), self.locate_result(step, fingerprint)
         output = work / "output"
@@ -106,7 +93,7 @@ class OutFolder:
         publish(output, result)
         return result
 
-    def finish(self, step: str, fingerprint: str) -> None:
+    def finish_step(self, step: str, fingerprint: str) -> None:
         """Link `OUT/<id>` to the result and remove the work folder."""
         result, link = self.locate_result(step, fingerprint), self.link(step)
         if link.exists() and not link.is_symlink():

@@ -29,7 +29,7 @@ from emberge.contracts import Event, MetricLogged, StepFinished, StepStarted, St
 from emberge.devices import limit_torch_threads
 from emberge.options import read_component
 from emberge.recipes import read_status
-from emberge_local import Ended, Local, PoolLauncher, StepRequest
+from emberge_local import Local, PoolLauncher, ProcessEnd, StepRequest
 from emberge_local import pool_launcher as schedule
 
 from tests.support.fixture_types import Capture, Patch
@@ -185,8 +185,8 @@ class Idle(PoolLauncher):
     def launch(self, request: StepRequest) -> Idle:
         return self
 
-    def poll(self) -> Ended:
-        return Ended(self.code)
+    def poll(self) -> ProcessEnd:
+        return ProcessEnd(self.code)
 
     def stop(self) -> None:
         """There is nothing to stop."""

@@ -48,6 +48,8 @@ from emberge.tensor_files import (
 )
 from emberge.wording import parse_size
 
+# Room for a model's configs and tokenizer, in addition to its weights.
+_OTHER_FILES_BYTES = 1 << 20
 Content = Mapping[str, Any] | list[Any] | str
 """New content of a file: an object or a list, which is written as JSON, or the text itself."""
 
@@ -154,7 +156,7 @@ def build_checkpoint(
     problems = [f"{name}: {count} jobs make it" for name, count in names.items() if count > 1]
     own_config = template.locate_in_trunk("config.json") in (files or {})
     problems += describe_template_problems(template, config=not own_config)
-    size = sum(spec.nbytes for spec in specs)
+    size = sum(spec.nbytes for spec in specs) + _OTHER_FILES_BYTES
     problems += map(str, find_disk_space_problems(size, out.parent, side))
     if problems:
         raise CheckpointError("\n".join(problems))

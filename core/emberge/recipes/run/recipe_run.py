@@ -201,7 +201,7 @@ class RecipeRun:
 
     def finish(self, step: RecipeStep, fingerprint: str, event: ResultEvent) -> None:
         """Link `OUT/<id>` to a step's published result, and make the result available to later steps."""
-        self.out_folder.finish(step.id, fingerprint)
+        self.out_folder.finish_step(step.id, fingerprint)
         self.log.record(event)
         folder = self.out_folder.locate_result(step.id, fingerprint)
         result = FinishedStep(folder, event.artifact, fingerprint, step.step.adapts())

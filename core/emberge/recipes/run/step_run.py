@@ -81,8 +81,8 @@ def run_step(
 ) -> StepFinished:
     """Run a step from where it was interrupted, and publish its result by one rename.
 
-    The step runs inside the context manager `surroundings`, unless it is None. `OutFolder.finish` then links
-    `OUT/<id>` to the result and removes the work folder.
+    The step runs inside the context manager `surroundings`, unless it is None. `OutFolder.finish_step` then
+    links `OUT/<id>` to the result and removes the work folder.
 
     Raises:
         OutInUseError: if another process still works on this step.
@@ -190,7 +190,7 @@ class StepRun:
         files = self.context.targets.hashes.list_contents(self.folder, leave_out=ARTIFACT)
         inputs = self.context.targets.list_inputs(self.step.step)
         record = build_artifact_record(artifact, self.provenance, inputs, files, seconds)
-        self.context.out_folder.publish(self.id, self.fingerprint, record)
+        self.context.out_folder.publish_result(self.id, self.fingerprint, record)
 
     def _write_metrics(self) -> None:
         """Write the step's metrics into its result; of rows with equal `name` and `at`, only the last."""
