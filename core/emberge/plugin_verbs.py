@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, get_args
 
-from emberge.contracts import Count, find_limits, is_sound_number
+from emberge.contracts import Count, explain_unsound_number, find_limits
 from emberge.errors import PluginError, RecipeError
 
 
@@ -119,7 +119,8 @@ def build_number_reader(kind: Any) -> Callable[[str], Any]:
             value = number(text)
         except ValueError:
             value = None
-        if not is_sound_number(value) or (limits is not None and not limits.has(value)):
+        is_sound = value is not None and not explain_unsound_number(value)
+        if not is_sound or (limits is not None and not limits.has(value)):
             raise argparse.ArgumentTypeError(f"needs {words}, not {text!r}")
         return value
 

@@ -40,7 +40,7 @@ class AdaptData:
         return DataEntry(**options, columns=Columns(**self.entry.get("columns", {})))
 
 
-def read_columns(words: Iterable[str]) -> dict[str, str]:
+def parse_columns(words: Iterable[str]) -> dict[str, str]:
     """Return the column of each part of an example, from words such as `query=question,document=text`.
 
     Raises:

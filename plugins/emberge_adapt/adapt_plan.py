@@ -34,16 +34,28 @@ _TASKS_OF_SEARCH = frozenset({"retrieval", "reranking"})
 # Fewest rows among which negatives are mined, and the effort that has the time for longer steps.
 _FEWEST_ROWS_TO_MINE = 100
 _MINING_EFFORT: Effort = "thorough"
-# Test and development parts: a share of the rows between two numbers, but at most a larger share.
-_TEST = (0.15, FEWEST_TEST_QUERIES, 1000, 0.35)
-_DEV = (0.1, FEWEST_DEV_QUERIES, 500, 0.2)
+
+
+class _PartLimits(NamedTuple):
+    """Limits of a held-out part: a share of the rows, from `fewest` to `most`, up to a larger share."""
+
+    share: float
+    fewest: int
+    most: int
+    largest_share: float
+
+
+_TEST_LIMITS = _PartLimits(0.15, FEWEST_TEST_QUERIES, 1000, 0.35)
+_DEV_LIMITS = _PartLimits(0.1, FEWEST_DEV_QUERIES, 500, 0.2)
 # Lengths are multiples of this; between the least and the most, the texts decide.
 _LENGTH_STEP, _LEAST_LENGTH, _MOST_LENGTH = 16, 32, 256
-# Optimizer steps that each training should have, and the most passes over its rows for them, by the effort:
-# more if all rows are fewer than the last number, as that costs little.
+# Optimizer steps that each training should have.
 _WANTED_STEPS = 300
+# Most passes over the rows to get as many steps, by the effort.
 _MOST_EPOCHS: Mapping[Effort, int] = {"quick": 1, "normal": 2, "thorough": 2}
-_MOST_EPOCHS_OF_FEW, _FEW_ROWS = 5, 1000
+# With fewer rows than this, more passes are taken, which cost little.
+_FEW_ROWS = 1000
+_MOST_EPOCHS_OF_FEW_ROWS = 5
 
 
 class _Rates(NamedTuple):
@@ -62,7 +74,7 @@ _SEARCH_BASE_SHARE, _SCORED_BASE_SHARE = 0.1, 0.2
 
 
 @dataclass(frozen=True, kw_only=True)
-class Training:
+class TrainingSettings:
     """Settings that all trainings of an adaptation share."""
 
     max_length: int
@@ -77,7 +89,7 @@ class AdaptPlan:
 
     data: Mapping[str, Any]
     model: str
-    training: Training
+    training: TrainingSettings
     rows: int
     dev_rows: int
     test_rows: int
@@ -159,18 +171,18 @@ def require_effort(word: str) -> Effort:
     raise RecipeError(f"--effort {word}: there is no such effort{hint}")
 
 
-def hold_out(rows: int, *, has_test: bool) -> tuple[int, int]:
-    """Return how many rows are held out (for development, for the test); none for a test that is given."""
+def count_held_out_rows(rows: int, *, has_test: bool) -> tuple[int, int]:
+    """Return how many of the rows are held out for development and for the test; no row if it `has_test`."""
     dev, test = (
-        min(max(round(share * rows), least), most, int(largest * rows))
-        for share, least, most, largest in (_DEV, _TEST)
+        min(max(round(part.share * rows), part.fewest), part.most, int(part.largest_share * rows))
+        for part in (_DEV_LIMITS, _TEST_LIMITS)
     )
     return dev, 0 if has_test else test
 
 
 def choose_training(
     facts: DataFacts, *, rows: int, effort: Effort, parameters: int, length_limit: int | None
-) -> Training:
+) -> TrainingSettings:
     """Choose the settings of an effort's trainings on `rows` rows for a model of so many parameters.
 
     Most texts fit into the length, which is at most the model's own `length_limit`. Few rows are seen several
@@ -182,8 +194,8 @@ def choose_training(
     length = min(max(rounded, _LEAST_LENGTH), _MOST_LENGTH, length_limit or _MOST_LENGTH)
     steps = max(1, int(rows * min(list_shares(effort))) // BATCH_SIZE)
     are_few = rows < _FEW_ROWS and not facts.is_passages
-    most_epochs = _MOST_EPOCHS_OF_FEW if are_few else _MOST_EPOCHS[effort]
+    most_epochs = _MOST_EPOCHS_OF_FEW_ROWS if are_few else _MOST_EPOCHS[effort]
     epochs = min(max(1, round(_WANTED_STEPS / steps)), most_epochs)
     rates = next((rates for most, rates in _RATES_BY_SIZE if parameters <= most), _SLOWEST_RATES)
     rate = rates.scored if "sts" in facts.tasks else rates.search
-    return Training(max_length=length, epochs=epochs, learning_rate=rate)
+    return TrainingSettings(max_length=length, epochs=epochs, learning_rate=rate)

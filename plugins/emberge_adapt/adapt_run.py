@@ -29,7 +29,7 @@ from emberge.wording import count_noun
 from emberge_data import read_document_rows
 from emberge_evaluate import read_scores
 
-from emberge_adapt.adapt_data import AdaptData, read_columns, recognise_data
+from emberge_adapt.adapt_data import AdaptData, parse_columns, recognise_data
 from emberge_adapt.adapt_outcome import AdaptOutcome
 from emberge_adapt.adapt_plan import (
     DEFAULT_MODEL,
@@ -37,10 +37,10 @@ from emberge_adapt.adapt_plan import (
     AdaptPlan,
     Effort,
     choose_training,
-    hold_out,
+    count_held_out_rows,
     require_effort,
 )
-from emberge_adapt.data_facts import DataFacts, read_facts
+from emberge_adapt.data_facts import DataFacts, read_data_facts
 from emberge_adapt.parameter_count import count_parameters
 from emberge_adapt.recipe_text import SCORES, write_recipe
 
@@ -80,7 +80,7 @@ class Adaptation:
         )
 
 
-def prepare(request: AdaptRequest, plugins: Plugins) -> Adaptation:
+def prepare_adaptation(request: AdaptRequest, plugins: Plugins) -> Adaptation:
     """Read the data and the model's config, choose all settings, and write the recipe.
 
     Raises:
@@ -96,7 +96,7 @@ def prepare(request: AdaptRequest, plugins: Plugins) -> Adaptation:
     if not is_folder(request.model) and Path(request.model).is_dir():
         request = replace(request, model=f"./{request.model}")
     folder = _locate_encoder(request.model, plugins)
-    facts = read_facts(data, folder, plugins)
+    facts = read_data_facts(data, folder, plugins)
     plan = _build_plan(request, data, facts, folder)
     return Adaptation(request, plan, facts, write_recipe(plan))
 
@@ -104,7 +104,7 @@ def prepare(request: AdaptRequest, plugins: Plugins) -> Adaptation:
 def _build_plan(
     request: AdaptRequest, data: AdaptData, facts: DataFacts, folder: Path
 ) -> AdaptPlan:
-    dev_rows, test_rows = hold_out(facts.rows, has_test=request.test is not None)
+    dev_rows, test_rows = count_held_out_rows(facts.rows, has_test=request.test is not None)
     return AdaptPlan(
         data=data.entry,
         model=request.model,
@@ -237,13 +237,13 @@ def adapt(
         data=os.fspath(data),
         model=model,
         effort=require_effort(effort),
-        columns=read_columns(f"{part}={column}" for part, column in (columns or {}).items()),
+        columns=parse_columns(f"{part}={column}" for part, column in (columns or {}).items()),
         documents=None if documents is None else os.fspath(documents),
         test=None if test is None else os.fspath(test),
         seed=seed,
     )
     machine = find_machine(devices, workers, memory)
-    adaptation = prepare(request, plugins)
+    adaptation = prepare_adaptation(request, plugins)
     return run_adaptation(adaptation, Path(out), plugins, machine=machine, quiet=quiet)
 
 
@@ -257,12 +257,12 @@ def run(options: argparse.Namespace, plugins: Plugins) -> int:
         data=options.data,
         model=options.model or DEFAULT_MODEL,
         effort=require_effort(options.effort),
-        columns=read_columns(options.columns),
+        columns=parse_columns(options.columns),
         documents=options.documents,
         test=options.test,
         seed=options.seed,
     )
-    adaptation = prepare(request, plugins)
+    adaptation = prepare_adaptation(request, plugins)
     if options.print:
         print(adaptation.recipe_text, end="")
         return 0

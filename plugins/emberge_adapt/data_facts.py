@@ -79,7 +79,7 @@ def _describe_example(number: int, example: Example) -> str:
     )
 
 
-def read_facts(data: AdaptData, model_folder: Path, plugins: Plugins) -> DataFacts:
+def read_data_facts(data: AdaptData, model_folder: Path, plugins: Plugins) -> DataFacts:
     """Read and check all rows of the data, and count the tokens of a sample by the model's tokenizer.
 
     Of documents, each passage counts as one row: about as many queries will be generated.
@@ -105,16 +105,16 @@ def read_facts(data: AdaptData, model_folder: Path, plugins: Plugins) -> DataFac
         sample.add(example)
     tokenizer = load_tokenizer(model_folder)
     return DataFacts(
-        rows=sample.seen,
+        rows=sample.row_count,
         tasks=rows.tasks,
         sets=rows.sets,
         queries=len(sample.query_hashes),
         documents=len(sample.document_hashes),
-        has_negatives=sample.has_negatives and not rows.draws,
+        has_negatives=sample.has_negatives and not rows.draws_positives,
         query_tokens=_cover_lengths(tokenizer, sample.queries),
         document_tokens=_cover_lengths(tokenizer, sample.documents or sample.queries),
         columns=rows.columns,
-        examples=tuple(sample.first),
+        examples=tuple(sample.first_rows),
         notes=rows.notes,
         is_passages=is_passages,
     )
@@ -129,7 +129,7 @@ class _AdaptRows:
     tasks: tuple[TaskKind, ...] = ("retrieval",)
     sets: tuple[str, ...] = ()
     columns: str = ""
-    draws: bool = False
+    draws_positives: bool = False
     notes: tuple[str, ...] = ()
 
 
@@ -150,7 +150,7 @@ def _read_rows(data: AdaptData, readers: Sequence[Reader]) -> _AdaptRows:
         tasks=tuple(dict.fromkeys(one_set.info.task for one_set in sets)),
         sets=tuple(one_set.info.name for one_set in sets),
         columns="; ".join(dict.fromkeys(one_set.columns for one_set in sets if one_set.columns)),
-        draws=any(one_set.draws_positives for one_set in sets),
+        draws_positives=any(one_set.draws_positives for one_set in sets),
     )
 
 
@@ -172,26 +172,26 @@ class _RowSample:
 
     def __init__(self, total: int) -> None:
         self._stride = max(1, total // SAMPLED_TEXTS)
-        self.seen = 0
+        self.row_count = 0
         self.has_negatives = False
         # Hashes, as the texts of large data would fill the memory.
         self.query_hashes: set[int] = set()
         self.document_hashes: set[int] = set()
         self.queries: list[str] = []
         self.documents: list[str] = []
-        self.first: list[Example] = []
+        self.first_rows: list[Example] = []
 
     def add(self, example: Example) -> None:
         """Count a row, and add its texts to the sample if it is the next of the stride."""
         self.query_hashes.add(hash(example.anchor))
         self.document_hashes.update(map(hash, example.positives))
         self.has_negatives |= bool(example.negatives)
-        if self.seen % self._stride == 0:
+        if self.row_count % self._stride == 0:
             self.queries.append(example.anchor)
             self.documents.extend(example.positives[:1])
-        if len(self.first) < SHOWN_ROWS:
-            self.first.append(example)
-        self.seen += 1
+        if len(self.first_rows) < SHOWN_ROWS:
+            self.first_rows.append(example)
+        self.row_count += 1
 
 
 def _require_partners(data: AdaptData, sets: Sequence[StoredDataset]) -> None:

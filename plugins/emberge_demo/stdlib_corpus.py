@@ -31,7 +31,7 @@ from emberge_demo.installed_code import (
 _HELD_OUT = 0.25  # share of the modules that is for search
 _FEWEST_WORDS = 3  # of a query
 _LONGEST_TEXT = 2000  # characters of a document
-_COMMON = {"task": "retrieval", "language": "en", "symmetric": False, "instruction": ""}
+_COMMON_FACTS = {"task": "retrieval", "language": "en", "symmetric": False, "instruction": ""}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -97,7 +97,7 @@ class StdlibCorpus(Step):
 def select_definitions(documented: Iterable[Definition], seen: set[str]) -> Iterator[Definition]:
     """Yield distinct definitions that have a usable query and a body, cut to length."""
     for definition in documented:
-        document = _cut(definition.document)
+        document = _cut_document(definition.document)
         if not document or not _has_usable_query(definition):
             continue
         keys = {f"q {' '.join(definition.query.lower().split())}", f"d {definition.document}"}
@@ -112,13 +112,15 @@ def _has_usable_query(definition: Definition) -> bool:
     return len(query.split()) >= _FEWEST_WORDS and not query.startswith((">>>", f"{name}("))
 
 
-def _cut(document: str) -> str:
+def _cut_document(document: str) -> str:
     if len(document) <= _LONGEST_TEXT:
         return document
     return document[:_LONGEST_TEXT].rpartition("\n")[0].rstrip() or document[:_LONGEST_TEXT]
 
 
-def _sample(definitions: Sequence[Definition], count: int | None, salt: str) -> list[Definition]:
+def _draw_sample(
+    definitions: Sequence[Definition], count: int | None, salt: str
+) -> list[Definition]:
     """Return an even sample of at most `count`; a smaller one is part of a larger one of this `salt`."""
     sample = sorted(definitions, key=lambda d: (hash_evenly(salt, d.id, d.query), d.query))[:count]
     return sorted(sample, key=lambda d: (d.id, d.query))
@@ -144,7 +146,7 @@ class _CorpusWriter:
                 self._write_search_set(package, usable, "out")
                 continue
             training = [d for d in usable if not _is_held_out(d.module)]
-            size += self._write_training(package, _sample(training, options.limit, "train"))
+            size += self._write_training(package, _draw_sample(training, options.limit, "train"))
             self._write_search_set(package, [d for d in usable if _is_held_out(d.module)], "in")
         write_entries(self._workspace.folder, self._catalogue)
         return Artifact(kind="data", size=size)
@@ -165,23 +167,22 @@ class _CorpusWriter:
         self._write_rows(path, ({"query": d.query, "pos": [d.document], "neg": []} for d in rows))
         source = {"package": package, "version": read_version(package)}
         source |= {"licence": "PSF-2.0"} if package == STDLIB else {}
-        entry = {"name": package, "file": path, **_COMMON, "source": source}
+        entry = {"name": package, "file": path, **_COMMON_FACTS, "source": source}
         self._catalogue["train"].append(entry)
         return len(rows)
 
     def _write_search_set(
         self, package: str, definitions: Sequence[Definition], domain: str
     ) -> None:
-        documents = _sample(definitions, self._options.test_documents, "documents")
-        split = domain == "in"
-        dev = [d for d in documents if split and _is_dev(d.module)]
-        other_documents = [d for d in documents if not (split and _is_dev(d.module))]
-        test = _sample(other_documents, self._options.test_queries, "test")
+        documents = _draw_sample(definitions, self._options.test_documents, "documents")
+        dev = [d for d in documents if domain == "in" and _is_dev(d.module)]
+        other_documents = [d for d in documents if d not in dev]
+        test = _draw_sample(other_documents, self._options.test_queries, "test")
         if not test:
             raise DataError(
                 f"package '{package}' has too few modules to hold some out; leave it out"
             )
-        dev = _sample(dev, self._options.dev_queries, "dev")
+        dev = _draw_sample(dev, self._options.dev_queries, "dev")
         ids = _make_ids(documents)
         folder = f"eval/{package}"
         corpus = ({"_id": ids[d], "title": "", "text": d.document} for d in documents)
@@ -192,7 +193,7 @@ class _CorpusWriter:
         if dev:
             self._write_answers(f"{folder}/qrels_dev.tsv", [ids[d] for d in dev])
         facts = {"domain": domain, "metric": "ndcg_at_10"}
-        self._catalogue["eval"].append({"name": package, "dir": folder, **_COMMON, **facts})
+        self._catalogue["eval"].append({"name": package, "dir": folder, **_COMMON_FACTS, **facts})
 
     def _write_answers(self, name: str, ids: Sequence[str]) -> None:
         """Write which document answers each query: the one with the query's own id."""

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from emberge_adapt import AdaptPlan, DataFacts, Training
+from emberge_adapt import AdaptPlan, DataFacts, TrainingSettings
 
-TRAINING = Training(max_length=64, epochs=2, learning_rate="5e-5")
+TRAINING = TrainingSettings(max_length=64, epochs=2, learning_rate="5e-5")
 PLAN = AdaptPlan(
     data={"path": "pairs.csv"},
     model="./base",

@@ -89,7 +89,6 @@ from .option import TextLength as TextLength
 from .option import WholeNumber as WholeNumber
 from .option import explain_unsound_number as explain_unsound_number
 from .option import find_limits as find_limits
-from .option import is_sound_number as is_sound_number
 from .reference import DataRef as DataRef
 from .reference import FileRef as FileRef
 from .reference import ModelRef as ModelRef

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from emberge import DataError, Plugins, RecipeError
-from emberge_adapt import read_columns, read_facts, recognise_data
+from emberge_adapt import parse_columns, read_data_facts, recognise_data
 
 from tests.support.tiny import WORDS
 
@@ -65,7 +65,7 @@ def test_data_that_cannot_be_used_is_named_with_the_remedy(tmp_path: Path) -> No
 
 
 def test_columns_are_named_by_the_words_that_people_use() -> None:
-    assert read_columns(["query=frage,document=antwort", "negative=falsch"]) == {
+    assert parse_columns(["query=frage,document=antwort", "negative=falsch"]) == {
         "anchor": "frage",
         "positive": "antwort",
         "negative": "falsch",
@@ -83,7 +83,7 @@ def test_columns_are_named_by_the_words_that_people_use() -> None:
 )
 def test_wrong_columns_are_refused_with_the_remedy(words: list[str], remedy: str) -> None:
     with pytest.raises(RecipeError, match=remedy):
-        read_columns(words)
+        parse_columns(words)
 
 
 def test_the_preview_shows_counts_columns_and_three_rows(
@@ -91,7 +91,7 @@ def test_the_preview_shows_counts_columns_and_three_rows(
 ) -> None:
     rows = [{"question": f"file {i}", "answer": f"path of name {i % 50}"} for i in range(60)]
     (tmp_path / "faq.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows), "utf-8")
-    facts = read_facts(recognise_data(str(tmp_path / "faq.jsonl")), bert, plugins)
+    facts = read_data_facts(recognise_data(str(tmp_path / "faq.jsonl")), bert, plugins)
     first, columns, *examples = facts.preview()
     assert (facts.rows, facts.queries, facts.documents) == (60, 60, 50)
     assert "60 rows for retrieval: 60 queries, 50 documents" in first
@@ -101,19 +101,19 @@ def test_the_preview_shows_counts_columns_and_three_rows(
     assert not facts.has_negatives
     rows = [{"query": f"a {i}", "pos": [f"b {i}"], "neg": [f"c {i}"]} for i in range(60)]  # type: ignore[dict-item]
     (tmp_path / "a.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows), "utf-8")
-    assert read_facts(recognise_data(str(tmp_path / "a.jsonl")), bert, plugins).has_negatives
+    assert read_data_facts(recognise_data(str(tmp_path / "a.jsonl")), bert, plugins).has_negatives
 
 
 def test_lengths_are_those_of_the_models_tokenizer_and_a_few_long_texts_decide_nothing(
     tmp_path: Path, bert: Path, plugins: Plugins
 ) -> None:
     """The tiny tokenizer makes a token of a word, and adds two."""
-    facts = read_facts(recognise_data(str(write_pairs(tmp_path / "a.csv"))), bert, plugins)
+    facts = read_data_facts(recognise_data(str(write_pairs(tmp_path / "a.csv"))), bert, plugins)
     assert (facts.query_tokens, facts.document_tokens) == (6, 11)
     # Of 60 documents two have 102 tokens: a length of 11 holds 95 % of them whole.
     path = write_pairs(tmp_path / "b.csv", 58)
     path.write_text(path.read_text("utf-8") + 2 * f"a file,{100 * 'file '}\n", "utf-8")
-    facts = read_facts(recognise_data(str(path)), bert, plugins)
+    facts = read_data_facts(recognise_data(str(path)), bert, plugins)
     assert facts.document_tokens == 11
 
 
@@ -121,14 +121,14 @@ def test_columns_are_read_by_their_names_and_unknown_ones_refused_with_the_optio
     tmp_path: Path, bert: Path, plugins: Plugins
 ) -> None:
     path = write_pairs(tmp_path / "a.csv", heading="frage,antwort")
-    data = recognise_data(str(path), read_columns(["query=frage,document=antwort"]))
-    assert read_facts(data, bert, plugins).rows == 60
+    data = recognise_data(str(path), parse_columns(["query=frage,document=antwort"]))
+    assert read_data_facts(data, bert, plugins).rows == 60
     hint = r"no column for the anchor among frage, antwort; .*--columns query=…,document=…"
     with pytest.raises(DataError, match=hint):
-        read_facts(recognise_data(str(path)), bert, plugins)
-    misspelt = read_columns(["query=frage,document=antwrt"])
+        read_data_facts(recognise_data(str(path)), bert, plugins)
+    misspelt = parse_columns(["query=frage,document=antwrt"])
     with pytest.raises(DataError, match=r"positive names 'antwrt'.* 'antwort'"):
-        read_facts(recognise_data(str(path), misspelt), bert, plugins)
+        read_data_facts(recognise_data(str(path), misspelt), bert, plugins)
 
 
 def test_rows_that_no_training_can_use_are_named(
@@ -143,14 +143,14 @@ def test_rows_that_no_training_can_use_are_named(
     ):
         (tmp_path / f"{name}.csv").write_bytes(content)
         with pytest.raises(DataError, match=words):
-            read_facts(recognise_data(str(tmp_path / f"{name}.csv")), bert, plugins)
+            read_data_facts(recognise_data(str(tmp_path / f"{name}.csv")), bert, plugins)
     enough = recognise_data(str(write_pairs(tmp_path / "50.csv", 50)))
-    assert read_facts(enough, bert, plugins).rows == 50
+    assert read_data_facts(enough, bert, plugins).rows == 50
     (tmp_path / "empty").mkdir()
     for number in range(60):
         (tmp_path / "empty" / f"{number}.md").write_text("\n", "utf-8")
     with pytest.raises(DataError):
-        read_facts(recognise_data(str(tmp_path / "empty")), bert, plugins)
+        read_data_facts(recognise_data(str(tmp_path / "empty")), bert, plugins)
 
 
 def test_documents_are_counted_by_their_passages(
@@ -158,7 +158,7 @@ def test_documents_are_counted_by_their_passages(
 ) -> None:
     for number in range(60):
         (tmp_path / f"{number}.md").write_text(f"# Guide {number}\n\nOpen the file.\n", "utf-8")
-    facts = read_facts(recognise_data(str(tmp_path)), bert, plugins)
+    facts = read_data_facts(recognise_data(str(tmp_path)), bert, plugins)
     first, shown, *_ = facts.preview()
     assert facts.rows == 60
     assert facts.sets == ("60 documents",)

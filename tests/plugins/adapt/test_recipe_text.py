@@ -8,7 +8,14 @@ from typing import Any
 import pytest
 import yaml
 from emberge import load_plugins, parse_recipe
-from emberge_adapt import AdaptPlan, DataFacts, Training, choose_training, hold_out, write_recipe
+from emberge_adapt import (
+    AdaptPlan,
+    DataFacts,
+    TrainingSettings,
+    choose_training,
+    count_held_out_rows,
+    write_recipe,
+)
 
 from tests.support.adapt_plans import FACTS, PLAN
 
@@ -142,11 +149,11 @@ def test_real_queries_search_all_documents() -> None:
     [(50, 10, 17), (300, 50, 100), (500, 50, 100), (2000, 200, 300), (100_000, 500, 1000)],
 )
 def test_enough_is_held_out_but_never_most_rows(rows: int, dev: int, test: int) -> None:
-    assert hold_out(rows, has_test=False) == (dev, test)
-    assert hold_out(rows, has_test=True) == (dev, 0)
+    assert count_held_out_rows(rows, has_test=False) == (dev, test)
+    assert count_held_out_rows(rows, has_test=True) == (dev, 0)
 
 
-def choose(facts: DataFacts = FACTS, **changes: Any) -> Training:
+def choose(facts: DataFacts = FACTS, **changes: Any) -> TrainingSettings:
     options: dict[str, Any] = {
         "rows": 1500,
         "effort": "normal",
