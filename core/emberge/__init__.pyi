@@ -91,10 +91,10 @@ from .merging.chain import merge_blocks as merge_blocks
 from .numerics.score_tables import scale_to_unit as scale_to_unit
 from .plugins import Plugins as Plugins
 from .plugins import load_plugins as load_plugins
-from .recipes.checked_run import run_recipe as run_recipe
 from .recipes.parse.parse import load_recipe as load_recipe
 from .recipes.parse.parse import parse_recipe as parse_recipe
 from .recipes.preflight import check_recipe as check_recipe
+from .recipes.run.recipe_run import run_recipe as run_recipe
 from .recipes.run.step_result import StepResult as StepResult
 from .seeds import draw_bits as draw_bits
 from .seeds import draw_order as draw_order

@@ -24,7 +24,7 @@ from emberge import (
 )
 from emberge.devices import find_machine
 from emberge.model_folder import Checkpoint, TextLimit
-from emberge.recipes import is_folder, locate_model
+from emberge.recipes import is_folder_reference, locate_model
 from emberge.wording import count_noun
 from emberge_data import read_document_rows
 from emberge_evaluate import read_scores
@@ -93,7 +93,7 @@ def prepare_adaptation(request: AdaptRequest, plugins: Plugins) -> Adaptation:
         _require_test(request.test)
     if request.documents is not None:
         _require_documents(request.documents, data, plugins)
-    if not is_folder(request.model) and Path(request.model).is_dir():
+    if not is_folder_reference(request.model) and Path(request.model).is_dir():
         request = replace(request, model=f"./{request.model}")
     folder = _locate_encoder(request.model, plugins)
     facts = read_data_facts(data, folder, plugins)

@@ -20,7 +20,13 @@ from typing import Any, NamedTuple, Protocol
 from emberge import EmbergeError, Launcher, Machine, RecipeError
 from emberge.contracts import StepFinished, StepWarned
 from emberge.files import make_folder
-from emberge.recipes import JsonLineFile, RecipeRun, RecipeStep, explain_disk_full, find_result
+from emberge.recipes import (
+    JsonLineFile,
+    RecipeRun,
+    RecipeStep,
+    explain_disk_full,
+    find_finished_artifact,
+)
 
 from emberge_local.worker_events import EVENTS_BY_NAME, LaunchedError, rebuild_error
 
@@ -177,7 +183,7 @@ class _PoolRun:
                 self._waiting.append(step)
                 continue
             try:
-                fingerprint = run.compute_fingerprint(step)
+                fingerprint = run.context.targets.compute_fingerprint(step, run.recipe.seed)
                 if not run.reuse_result(step, fingerprint):
                     self._ready.append(_Attempt(step, fingerprint))
             except Exception as error:  # of any class, as a step is a plugin's code
@@ -210,7 +216,7 @@ class _PoolRun:
             run.fail(step, rebuild_error(outcome))
             return
         try:
-            artifact = find_result(run.out_folder, step.id, attempt.fingerprint)
+            artifact = find_finished_artifact(run.out_folder, step.id, attempt.fingerprint)
             if artifact is not None:  # the process may have been killed after it published
                 seconds = float(outcome["seconds"]) if outcome is not None else 0.0
                 out, link = run.out_folder.path, run.out_folder.link(step.id)
@@ -291,7 +297,7 @@ def _is_result_awaited(run: RecipeRun, attempt: _Attempt, process_end: ProcessEn
     """Return whether a process has succeeded and its result may only not be visible on this disk yet."""
     if process_end.code != 0:
         return False
-    if find_result(run.out_folder, attempt.step.id, attempt.fingerprint) is not None:
+    if find_finished_artifact(run.out_folder, attempt.step.id, attempt.fingerprint) is not None:
         return False
     now = time.monotonic()
     attempt.missing_since = now if attempt.missing_since is None else attempt.missing_since

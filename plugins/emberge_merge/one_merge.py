@@ -29,7 +29,13 @@ from emberge.devices import find_machine
 from emberge.errors import OutInUseError, is_temporary
 from emberge.files import FileLock, publish, sync
 from emberge.options import document_options
-from emberge.recipes import Recipe, StepsFailedError, complete_reference, read_text, translate
+from emberge.recipes import (
+    Recipe,
+    StepsFailedError,
+    complete_reference,
+    read_recipe_text,
+    translate_recipe,
+)
 from emberge.wording import make_printable
 from emberge.yaml_nodes import read_yaml, to_plain
 
@@ -254,7 +260,7 @@ def read_merge_file(path: Path, plugins: Plugins, overrides: Sequence[str] = ())
     Raises:
         RecipeError: if the file has problems (has all of them), or is a recipe of ours.
     """
-    if translate(read_text(path), plugins, path) is None:
+    if translate_recipe(read_recipe_text(path), plugins, path) is None:
         raise RecipeError(
             f"{path} is no merge of another tool; a recipe is run by `emberge run {path} --out DIR`"
         )

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from emberge import Plugins, Problem, RecipeError, suggest
-from emberge.recipes import read_text
+from emberge.recipes import read_recipe_text
 
 from emberge_mergekit.config import SHAPE_KEYS, Config, is_config, read_config, read_document
 from emberge_mergekit.equivalents import Link
@@ -34,7 +34,7 @@ def run(options: argparse.Namespace, _: Plugins) -> int:
         RecipeError: if the file cannot be read, or is no config.
     """
     path = options.config
-    translated = translate(read_text(path), path)
+    translated = translate(read_recipe_text(path), path)
     if translated is None:
         raise RecipeError(f"{path} is no config of mergekit")
     print(translated.rstrip("\n"))

@@ -78,6 +78,6 @@ def test_the_workers_of_a_ray_cluster_import_nothing_from_the_current_folder(
     recipe = parse_recipe("steps: {a: {wait: {name: a, ticks: 1}}}", plugins)
     machine = Machine(workers=2)
     results = folders(
-        run_recipe(recipe, tmp_path / "out", plugins, machine=machine, quiet=True, launcher=Ray())
+        run_recipe(recipe, tmp_path / "out", plugins, machine=machine, quiet=True, executor=Ray())
     )
     assert (results["a"] / "name").read_text() == "a"

@@ -18,7 +18,7 @@ from emberge import Artifact, DataRef, Machine, Model, ModelRef, Plugins, Reader
 from emberge.contracts import Reference
 from emberge.encoding import TextEmbedder
 from emberge.merging import open_whole_model
-from emberge.recipes.run.step_progress import StepProgress
+from emberge.recipes.run.step_run import StepProgress
 from emberge_data import JsonLines
 from emberge_encoder import TextEncoder
 

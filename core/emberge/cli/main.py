@@ -1,4 +1,4 @@
-"""Entry point of the command line: words are parsed, a verb does the work, and errors are shown here.
+"""Entry point of the command line: a verb does the work; errors and signals that stop it are shown here.
 
 Large libraries are imported only when a verb needs them.
 """
@@ -9,23 +9,31 @@ import atexit
 import gc
 import importlib
 import io
+import signal
 import sys
+import threading
+import time
 import traceback
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from emberge.cli.arguments import VERBS, list_plugin_files, parse, requires_plugins
-from emberge.cli.signals import Terminated, interrupted_by_signals
 from emberge.errors import EmbergeError
 from emberge.interpreter import leave_process, refuse_exits, set_torch_defaults
 from emberge.wording import make_printable
 
 if TYPE_CHECKING:
-    from emberge.plugin_verbs import Verb
     from emberge.plugins import Plugins
 
 
 _LONGEST_LINE = 4000  # characters of an error, which may quote a file
+RAISE_AGAIN_SECONDS = 2.0
+"""Seconds after a signal in which a second one counts as the same: groups and supervisors send it twice."""
+
+
+class Terminated(KeyboardInterrupt):
+    """The process was asked to end (SIGTERM)."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -41,17 +49,18 @@ def _run_words(words: list[str]) -> int:
     # The interpreter's last garbage collection would examine all of torch's objects for a quarter
     # of a second.
     atexit.register(gc.freeze)
-    _accept_any_text()
-    command = _Command(words)
+    # Output shows `?` for characters that the locale cannot encode.
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper) and stream.errors in ("strict", "surrogateescape"):
+            stream.reconfigure(errors="replace")
     try:
         with interrupted_by_signals():
-            return command.run()
+            return _run_verb(words)
     except EmbergeError as error:
         return _show_user_error(error, debug="--debug" in words)
-    except Terminated:
-        return command.show_interruption(143)
-    except KeyboardInterrupt:
-        return command.show_interruption(130)
+    except KeyboardInterrupt as error:
+        print("; ".join(("stopped", *getattr(error, "__notes__", ()))), file=sys.stderr)
+        return 143 if isinstance(error, Terminated) else 130
     except BrokenPipeError:
         sys.stderr.close()  # the reader of our output has ended, as `head` does
         return 1
@@ -60,41 +69,53 @@ def _run_words(words: list[str]) -> int:
         return _show_unforeseen_error(error, debug="--debug" in words)
 
 
-def _accept_any_text() -> None:
-    """Make standard output and error print `?` for characters that the locale cannot encode."""
-    for stream in (sys.stdout, sys.stderr):
-        if isinstance(stream, io.TextIOWrapper) and stream.errors in ("strict", "surrogateescape"):
-            stream.reconfigure(errors="replace")
-
-
-class _Command:
-    """The words of a command, and its verb once that is known."""
-
-    def __init__(self, words: list[str]) -> None:
-        self._words = words
-        self._verb: Verb | None = None
-
-    def run(self) -> int:
-        """Run the verb, and return the exit code."""
-        plugins: Plugins | None = None
-        if requires_plugins(self._words):
-            with refuse_exits("a plugin that is being loaded"):
-                module = importlib.import_module("emberge.plugins")
-                plugins = module.load_plugins(list_plugin_files(self._words))
-        added, hint = (plugins.verbs, plugins.blocked_hint) if plugins else ({}, "")
-        options = parse(self._words, added, hint)
-        if options.verb is None:
-            return 0
-        self._verb = {**VERBS, **added}[options.verb]
+def _run_verb(words: list[str]) -> int:
+    """Load the plugins that the verb may need, run the verb, and return its exit code."""
+    plugins: Plugins | None = None
+    if requires_plugins(words):
+        with refuse_exits("a plugin that is being loaded"):
+            module = importlib.import_module("emberge.plugins")
+            plugins = module.load_plugins(list_plugin_files(words))
+    added, hint = (plugins.verbs, plugins.blocked_hint) if plugins else ({}, "")
+    options = parse(words, added, hint)
+    if options.verb is None:
+        return 0
+    verb = {**VERBS, **added}[options.verb]
+    try:
         with refuse_exits("a plugin"):
-            return self._verb.call(options, plugins)
+            return verb.call(options, plugins)
+    except KeyboardInterrupt as error:
+        if verb.resumes:
+            error.add_note("the same command goes on from here")
+        raise
 
-    def show_interruption(self, code: int) -> int:
-        """Say that the command was stopped, and return the exit code."""
-        resumes = self._verb is not None and self._verb.resumes
-        hint = "; the same command goes on from here" if resumes else ""
-        print(f"stopped{hint}", file=sys.stderr)
-        return code
+
+@contextmanager
+def interrupted_by_signals() -> Iterator[None]:
+    """Run the `with` block so that SIGINT raises KeyboardInterrupt in it, and SIGTERM raises Terminated.
+
+    If SIGINT was ignored before, it stays ignored.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield  # emberge runs inside another program's process
+        return
+    last = -RAISE_AGAIN_SECONDS
+
+    def interrupt(number: int, _: object) -> None:
+        nonlocal last
+        if time.monotonic() - last >= RAISE_AGAIN_SECONDS:
+            last = time.monotonic()
+            raise Terminated if number == signal.SIGTERM else KeyboardInterrupt
+
+    numbers = [signal.SIGTERM]
+    if signal.getsignal(signal.SIGINT) is not signal.SIG_IGN:
+        numbers.append(signal.SIGINT)
+    previous_handlers = {number: signal.signal(number, interrupt) for number in numbers}
+    try:
+        yield
+    finally:
+        for number, handler in previous_handlers.items():
+            signal.signal(number, handler)
 
 
 def _show_user_error(error: EmbergeError, *, debug: bool) -> int:

@@ -66,7 +66,7 @@ def run(options: argparse.Namespace, plugins: Plugins) -> int:
             plugins,
             machine=machine,
             checked=report,
-            launcher=team or options.launcher,
+            executor=team or options.launcher,
             allow_upload=options.allow_upload,
             quiet=options.quiet,
         )

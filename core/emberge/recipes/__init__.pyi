@@ -1,30 +1,30 @@
 """Public names of recipes, each with the module that defines it."""
 
-from .checked_run import run_recipe as run_recipe
 from .describe import describe_component as describe_component
 from .describe import list_components as list_components
 from .json_schema import build_recipe_schema as build_recipe_schema
 from .new_plugin import write_plugin as write_plugin
 from .parse.parse import load_recipe as load_recipe
 from .parse.parse import read_named_recipe as read_named_recipe
-from .parse.parse import read_text as read_text
-from .parse.parse import translate as translate
+from .parse.parse import read_recipe_text as read_recipe_text
+from .parse.parse import translate_recipe as translate_recipe
 from .parse.shipped import list_shipped_recipes as list_shipped_recipes
 from .preflight import CheckReport as CheckReport
 from .preflight import check_recipe as check_recipe
 from .recipe import Recipe as Recipe
 from .recipe import RecipeStep as RecipeStep
 from .references import complete_reference as complete_reference
-from .references import is_folder as is_folder
+from .references import is_folder_reference as is_folder_reference
 from .references import locate_model as locate_model
 from .run.rank_team import RankTeam as RankTeam
 from .run.rank_team import form_team as form_team
 from .run.recipe_run import RecipeRun as RecipeRun
 from .run.recipe_run import StepsFailedError as StepsFailedError
+from .run.recipe_run import run_recipe as run_recipe
 from .run.run_log import JsonLineFile as JsonLineFile
 from .run.step_run import RunContext as RunContext
 from .run.step_run import explain_disk_full as explain_disk_full
-from .run.step_run import find_result as find_result
+from .run.step_run import find_finished_artifact as find_finished_artifact
 from .run.step_run import run_step as run_step
 from .run_status import describe_finished_results as describe_finished_results
 from .run_status import format_summary as format_summary

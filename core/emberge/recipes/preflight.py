@@ -31,7 +31,7 @@ from emberge.recipes.recipe import Recipe, RecipeStep, find_references
 from emberge.recipes.references import (
     LocatedModel,
     describe_missing_weights,
-    is_folder,
+    is_folder_reference,
     locate_adapter,
     locate_file,
     locate_model,
@@ -95,8 +95,9 @@ class CheckReport:
         Raises:
             RecipeError: if there are errors; has all of them.
         """
-        if self.errors:
-            raise RecipeError(self.errors)
+        errors = self.of("error")
+        if errors:
+            raise RecipeError(errors)
 
 
 def check_recipe(
@@ -140,7 +141,16 @@ class _Inputs:
         self.plans: dict[str, Any] = {}
         self._located: dict[tuple[str, Path], LocatedModel | Problem] = {}
         self._loading_problems: dict[tuple[Path, Path | None], Sequence[str]] = {}
-        self._locate_all()
+        # All are located in parallel, so that a silent network costs its timeout only once.
+        outside = {
+            (r.text, r.folder): r
+            for step in self.recipe.steps
+            for r in find_references(step.step)
+            if isinstance(r, ModelRef) and r.step is None
+        }
+        with ThreadPoolExecutor(8, "locate") as threads:
+            located = threads.map(self._locate, outside.values())
+            self._located.update(zip(outside, located, strict=True))
 
     @cached_property
     def readers(self) -> Sequence[Reader]:
@@ -164,21 +174,9 @@ class _Inputs:
             self._loading_problems[folder, adapter] = describe_loading_problems(folder, adapter)
         return self._loading_problems[folder, adapter]
 
-    def _locate_all(self) -> None:
-        """Locate all outside models in parallel, so that a silent network costs its timeout only once."""
-        outside = {
-            (r.text, r.folder): r
-            for step in self.recipe.steps
-            for r in find_references(step.step)
-            if isinstance(r, ModelRef) and r.step is None
-        }
-        with ThreadPoolExecutor(8, "locate") as threads:
-            located = threads.map(self._locate, outside.values())
-            self._located.update(zip(outside, located, strict=True))
-
     def _locate(self, reference: ModelRef) -> LocatedModel | Problem:
         text = reference.main
-        is_elsewhere = "://" in text or (not is_folder(text) and ":" not in text)
+        is_elsewhere = "://" in text or (not is_folder_reference(text) and ":" not in text)
         if is_elsewhere and not self.deep:
             return Problem(f"'{reference}' was not looked for", severity="unseen")
         try:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
@@ -16,7 +16,7 @@ from emberge.plugins import Plugins
 from emberge.tensor_files import SCHEMES, WEIGHTS
 
 Files = Literal["all", "metadata", "ranges"]
-_PACKAGE = "pkg:"
+_PACKAGE_PREFIX = "pkg:"
 _ADAPTER_WEIGHTS = "adapter_model.safetensors"  # peft's name
 _MODEL_SIGN_FILES = ("modules.json", "config.json", "adapter_config.json")
 
@@ -30,7 +30,7 @@ class LocatedModel:
     adapter: Path | None = None
 
 
-def is_folder(text: str) -> bool:
+def is_folder_reference(text: str) -> bool:
     """Return whether a reference is written as a folder: `./x`, `../x`, `/x`, `~/x`."""
     return text in (".", "..", "~") or text.startswith(("./", "../", "/", "~/"))
 
@@ -40,7 +40,7 @@ def complete_reference(text: str) -> str:
 
     In `model+adapter` each may be a bare name.
     """
-    if (is_folder(text) and Path(text).is_dir()) or not text:
+    if (is_folder_reference(text) and Path(text).is_dir()) or not text:
         return text
     if Path(text).is_dir():
         return f"./{text}"
@@ -48,9 +48,13 @@ def complete_reference(text: str) -> str:
     for place in places:
         main, adapter = text[:place], text[place + 1 :]
         if Path(adapter).expanduser().is_dir():
-            return f"{complete_reference(main)}+{adapter if is_folder(adapter) else f'./{adapter}'}"
+            return f"{complete_reference(main)}+{adapter if is_folder_reference(adapter) else f'./{adapter}'}"
     reference = ModelRef(text)
-    bare = reference.adapter is not None and not is_folder(text) and Path(reference.main).is_dir()
+    bare = (
+        reference.adapter is not None
+        and not is_folder_reference(text)
+        and Path(reference.main).is_dir()
+    )
     return f"./{text}" if bare else text
 
 
@@ -61,41 +65,35 @@ def locate_model(reference: ModelRef, plugins: Plugins, files: Files = "all") ->
         CheckpointError: if the model does not exist; names the places searched and the remedy.
         ConnectionError: if it could not be searched for.
     """
-    whole_path = (
-        resolve_outside_path(reference.text, reference) if is_folder(reference.text) else None
-    )
-    if whole_path is not None and whole_path.is_dir():  # even if its name contains a plus sign
-        folder = _require_model(whole_path, reference.text)
-        return _put_on_base(LocatedModel(whole_path.name, folder), reference, plugins, files)
-    folder = _locate_folder(reference.main, reference, plugins, files)
-    name = folder.name if is_folder(reference.main) else reference.main
-    if reference.adapter is None:
-        return _put_on_base(LocatedModel(name, folder), reference, plugins, files)
-    adapter = locate_adapter(reference, plugins, files)
-    return LocatedModel(f"{name}+{adapter.name}", folder, adapter)
+    text, has_adapter = reference.main, reference.adapter is not None
+    is_path = is_folder_reference(reference.text)
+    if is_path and resolve_outside_path(reference.text, reference).is_dir():
+        text, has_adapter = reference.text, False  # even if its name contains a plus sign
+    folder = _locate_folder(text, reference, plugins, files)
+    name = folder.name if is_folder_reference(text) else text
+    if has_adapter:
+        adapter = locate_adapter(reference, plugins, files)
+        return LocatedModel(f"{name}+{adapter.name}", folder, adapter)
+    base = _find_base(folder, reference, plugins, files) if Checkpoint(folder).is_adapter else None
+    return LocatedModel(name, folder) if base is None else LocatedModel(name, base, folder)
 
 
-def _put_on_base(
-    located: LocatedModel, reference: ModelRef, plugins: Plugins, files: Files
-) -> LocatedModel:
-    """Return a model; of a folder with an adapter alone, the base that its config names with the adapter.
+def _find_base(adapter: Path, reference: ModelRef, plugins: Plugins, files: Files) -> Path | None:
+    """Return the base that the config of an adapter names: a folder, or a model that a plugin knows.
 
-    The base is a folder, from the recipe's or the adapter's on, or a model that a plugin knows. If it is
-    nowhere, the adapter's folder remains, which whoever reads weights refuses with the remedy.
+    A folder's path is relative to the recipe or to the adapter. The result is None if the base is nowhere;
+    the code that reads weights then refuses the adapter's folder, with the remedy.
     """
-    checkpoint = Checkpoint(located.folder)
-    if not checkpoint.is_adapter:
-        return located
-    content = read_object(checkpoint.trunk / "adapter_config.json")
+    content = read_object(Checkpoint(adapter).trunk / "adapter_config.json")
     keys = ("base_model_name_or_path", "revision")
     name, revision = (str(content.get(key) or "") for key in keys)
-    paths = (place / name for place in (reference.folder, located.folder.parent, located.folder))
+    paths = (place / name for place in (reference.folder, adapter.parent, adapter))
     base = next((path for path in paths if name and path.is_dir()), None)
-    if base is None and name and not is_folder(name):
+    if base is None and name and not is_folder_reference(name):
         with suppress(CheckpointError, ConnectionError):
             hub_id = f"{name}@{revision}" if revision else name
-            base = _locate_folder(hub_id, reference, plugins, files)
-    return located if base is None else replace(located, folder=base, adapter=located.folder)
+            return _locate_folder(hub_id, reference, plugins, files)
+    return base
 
 
 def locate_adapter(reference: ModelRef, plugins: Plugins, files: Files = "all") -> Path:
@@ -117,27 +115,19 @@ def describe_missing_weights(reference: ModelRef, located: LocatedModel) -> str 
 
     For a model on the hub, only metadata may have been downloaded yet. Damaged weights are found elsewhere.
     """
-    if is_folder(reference.main):
-        missing = _describe_weightless_model(reference.main, Checkpoint(located.folder))
-        if missing is not None:
-            return missing
+    if is_folder_reference(reference.main):
+        checkpoint = Checkpoint(located.folder)
+        with suppress(CheckpointError):
+            if not checkpoint.has_weights:
+                return describe_other_format(checkpoint.trunk) or _describe_missing_file(
+                    reference.main, WEIGHTS, checkpoint.trunk
+                )
     text = reference.adapter or reference.main
-    if located.adapter is None or not is_folder(text):
+    if located.adapter is None or not is_folder_reference(text):
         return None
     trunk = Checkpoint(located.adapter).trunk
     has_weights = any(trunk.glob(f"{Path(_ADAPTER_WEIGHTS).stem}.*"))
     return None if has_weights else _describe_missing_file(text, _ADAPTER_WEIGHTS, located.adapter)
-
-
-def _describe_weightless_model(text: str, checkpoint: Checkpoint) -> str | None:
-    try:
-        if checkpoint.has_weights:
-            return None
-        return describe_other_format(checkpoint.trunk) or _describe_missing_file(
-            text, WEIGHTS, checkpoint.trunk
-        )
-    except CheckpointError:
-        return None
 
 
 def _describe_missing_file(text: str, file: str, folder: Path) -> str:
@@ -152,8 +142,8 @@ def locate_file(reference: DataRef | FileRef) -> Path:
     Raises:
         DataError: if it does not exist; names the places searched.
     """
-    if reference.text.startswith(_PACKAGE):
-        folder = locate_package(reference.text.removeprefix(_PACKAGE))
+    if reference.text.startswith(_PACKAGE_PREFIX):
+        folder = locate_package(reference.text.removeprefix(_PACKAGE_PREFIX))
         if folder is None:
             raise DataError(
                 f"'{reference.text}': no such package with a folder is installed; install it or name a folder"
@@ -184,14 +174,20 @@ def list_kept_checkpoints(folder: Path) -> list[Path]:
 
 
 def _locate_folder(text: str, reference: ModelRef, plugins: Plugins, files: Files) -> Path:
-    if is_folder(text):
+    if is_folder_reference(text):
         folder = resolve_outside_path(text, reference)
         if not folder.is_dir():
             hint = _suggest_name(folder)
             raise CheckpointError(
                 f"'{text}': there is no such folder (looked for {folder.absolute()}){hint}"
             )
-        return _require_model(folder, text)
+        if any((folder / sign).is_file() for sign in _MODEL_SIGN_FILES):
+            return folder
+        subfolders = sorted(p.parent.name for s in _MODEL_SIGN_FILES for p in folder.glob(f"*/{s}"))
+        hint = f"; did you mean '{text.rstrip('/')}/{subfolders[0]}'?" if subfolders else ""
+        raise CheckpointError(
+            f"'{text}' is no model: it has neither modules.json nor config.json{hint}"
+        )
     name, separator, revision = text.rpartition("@")
     located = plugins.hook.locate_model(
         reference=name if separator else text, revision=revision if separator else None, files=files
@@ -199,18 +195,6 @@ def _locate_folder(text: str, reference: ModelRef, plugins: Plugins, files: File
     if located is None:
         raise CheckpointError(_describe_missing_model(text, reference, plugins))
     return Path(located)
-
-
-def _require_model(folder: Path, text: str) -> Path:
-    if any((folder / sign).is_file() for sign in _MODEL_SIGN_FILES):
-        return folder
-    model_subfolders = sorted(
-        p.parent.name for sign in _MODEL_SIGN_FILES for p in folder.glob(f"*/{sign}")
-    )
-    hint = f"; did you mean '{text.rstrip('/')}/{model_subfolders[0]}'?" if model_subfolders else ""
-    raise CheckpointError(
-        f"'{text}' is no model: it has neither modules.json nor config.json{hint}"
-    )
 
 
 def _describe_missing_model(text: str, reference: ModelRef, plugins: Plugins) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -45,12 +45,9 @@ class Targets:
     def __init__(self, plugins: Plugins, hashes: HashCache) -> None:
         self.plugins = plugins
         self.hashes = hashes
-        self._steps: dict[str, FinishedStep] = {}
+        self.finished: dict[str, FinishedStep] = {}
+        """The finished steps by id, which `$id` means."""
         self._outside: dict[ModelRef, Model] = {}
-
-    def add(self, step: str, result: FinishedStep) -> None:
-        """Make a result the target of `$step`."""
-        self._steps[step] = result
 
     def step(self, reference: Reference) -> FinishedStep:
         """Return the finished step that a reference names.
@@ -61,9 +58,9 @@ class Targets:
         name = reference.step
         if name is None:
             raise RecipeError(f"'{reference}' is no step; a step is written ${reference}")
-        if name not in self._steps:
+        if name not in self.finished:
             raise RecipeError(f"'{reference}': no step '{name}' is finished before this one")
-        return self._steps[name]
+        return self.finished[name]
 
     def model(self, reference: ModelRef) -> Model:
         """Return the one model that a reference leads to.
@@ -87,8 +84,10 @@ class Targets:
         if reference.step is not None:
             return self._list_produced_models(reference)
         if reference not in self._outside or not self._outside[reference].folder.is_dir():
-            with _explain_network_errors(reference):
+            try:
                 located = locate_model(reference, self.plugins, reference.files)
+            except ConnectionError as error:
+                raise CheckpointError(f"'{reference}' could not be looked for: {error}") from error
             content = hash_model(located.folder, self.hashes, located.adapter)
             artifact = read_artifact(located.adapter or located.folder)
             self._outside[reference] = Model(
@@ -104,7 +103,7 @@ class Targets:
         """
         return locate_file(reference) if reference.step is None else self.step(reference).folder
 
-    def fingerprint(self, step: RecipeStep, seed: int) -> str:
+    def compute_fingerprint(self, step: RecipeStep, seed: int) -> str:
         """Return the hash of what decides a step's result: its options, its inputs' contents, and the seed.
 
         Raises:
@@ -124,18 +123,35 @@ class Targets:
         Each component includes its full name, its `revision` and, if it is of a bare file, its content.
         References and data entries have the hashes of their contents.
         """
+        return to_plain(value, self._describe_leaf, self._describe_record, (Reference,))
 
-        def record(item: Any, inner: Callable[[Any], Any]) -> Any:
-            options = {name: inner(part) for name, part in walk_fields(item)}
-            if isinstance(item, DataEntry):
-                options["path"] = self._describe_entry(item)
-            return {**_name_component(item, self.plugins), "options": options}
+    def _describe_record(self, item: Any, inner: Callable[[Any], Any]) -> dict[str, Any]:
+        described = {"is": type(item).__name__, "revision": getattr(item, "revision", 1)}
+        with suppress(PluginError):  # a part of a component's options was added by no plugin
+            component = self.plugins.find_component(type(item))
+            described["is"] = component.full_name
+            if component.source.content:
+                described["content"] = component.source.content
+        options = {name: inner(part) for name, part in walk_fields(item)}
+        if isinstance(item, DataEntry):
+            options["path"] = self._describe_entry(item)
+        return {**described, "options": options}
 
-        def leaf(item: Any) -> Any:
-            is_reference = isinstance(item, Reference)
-            return self._describe_reference(item) if is_reference else _convert_leaf(item)
-
-        return to_plain(value, leaf, record, (Reference,))
+    def _describe_leaf(self, item: Any) -> Any:
+        if isinstance(item, Reference):
+            return self._describe_reference(item)
+        if isinstance(item, bool | str | int) or item is None:
+            return item
+        if isinstance(item, float):
+            return int(item) if item.is_integer() else item
+        if isinstance(item, PerTensor):
+            return [[e.filter, e.value] for e in item.entries]
+        if isinstance(item, Path):
+            return HashCache().of_tree(item) if item.exists() else item.name
+        raise PluginError(
+            f"an option has a {type(item).__name__}, which has no stable hash; "
+            "options are numbers, text, lists, mappings, references and dataclasses of these"
+        )
 
     def _describe_reference(self, reference: Reference) -> Any:
         if reference.step is not None:
@@ -215,8 +231,10 @@ class Targets:
     def _locate_adapter(self, reference: Reference) -> Path | None:
         if not isinstance(reference, ModelRef) or reference.adapter is None:
             return None
-        with _explain_network_errors(reference):
+        try:
             return locate_adapter(reference, self.plugins)
+        except ConnectionError as error:
+            raise CheckpointError(f"'{reference}' could not be looked for: {error}") from error
 
     def _hash_data(self, path: Path, only: Sequence[str]) -> str:
         parts = [self.hashes.of_tree(path)]
@@ -238,16 +256,9 @@ def find_targets(
         folder = out_folder.locate_result(name, fingerprint)
         artifact = read_artifact(folder)
         if artifact is not None:  # visible on this machine; otherwise a step that needs it says so
-            targets.add(name, FinishedStep(folder, artifact, fingerprint, steps[name].adapts()))
+            adapts = steps[name].adapts()
+            targets.finished[name] = FinishedStep(folder, artifact, fingerprint, adapts)
     return targets
-
-
-@contextmanager
-def _explain_network_errors(reference: ModelRef) -> Iterator[None]:
-    try:
-        yield
-    except ConnectionError as error:
-        raise CheckpointError(f"'{reference}' could not be looked for: {error}") from error
 
 
 def _list_catalogued_files(path: Path, only: Sequence[str]) -> list[Path]:
@@ -265,28 +276,3 @@ def _list_catalogued_files(path: Path, only: Sequence[str]) -> list[Path]:
     if missing:
         raise EmbergeError(f"{path}: {missing[0]} is missing")
     return paths
-
-
-def _name_component(item: Any, plugins: Plugins) -> dict[str, Any]:
-    revision = getattr(item, "revision", 1)
-    try:
-        component = plugins.find_component(type(item))
-    except PluginError:  # a part of a component's options
-        return {"is": type(item).__name__, "revision": revision}
-    content = {"content": component.source.content} if component.source.content else {}
-    return {"is": component.full_name, "revision": revision, **content}
-
-
-def _convert_leaf(item: Any) -> Any:
-    if isinstance(item, bool | str | int) or item is None:
-        return item
-    if isinstance(item, float):
-        return int(item) if item.is_integer() else item
-    if isinstance(item, PerTensor):
-        return [[e.filter, e.value] for e in item.entries]
-    if isinstance(item, Path):
-        return HashCache().of_tree(item) if item.exists() else item.name
-    raise PluginError(
-        f"an option has a {type(item).__name__}, which has no stable hash; "
-        "options are numbers, text, lists, mappings, references and dataclasses of these"
-    )

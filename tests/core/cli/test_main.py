@@ -1,4 +1,4 @@
-"""The command line: what each verb prints, what mistakes get, and the exit codes."""
+"""The command line: what each verb prints, what mistakes get, exit codes, and signals that end a command."""
 
 from __future__ import annotations
 
@@ -8,12 +8,14 @@ import shutil
 import signal
 import subprocess
 import sys
+import threading
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 from emberge.cli import arguments
-from emberge.cli.main import main
+from emberge.cli.main import Terminated, interrupted_by_signals, main
 
 from tests.support.fixture_types import Capture, Patch
 from tests.support.places import ROOT, SUPPORT
@@ -232,3 +234,46 @@ def test_plugins_and_shipped_recipes_are_written_and_shown(capsys: Capture) -> N
     assert "write" in call(capsys, "schema")[1]
     assert "boom/demo" in call(capsys, "recipes")[1]
     assert "strategy: multi_slerp" in call(capsys, "recipes", "boom/demo")[1]
+
+
+def raised_in(work: Callable[[], object]) -> type[BaseException]:
+    with pytest.raises(KeyboardInterrupt) as raised, interrupted_by_signals():
+        work()
+    return raised.type
+
+
+def test_a_signal_that_is_sent_twice_is_raised_once_and_a_later_one_again(
+    monkeypatch: Patch,
+) -> None:
+    cleaned = threading.Event()
+
+    def work() -> None:
+        try:
+            signal.raise_signal(signal.SIGTERM)
+        finally:
+            signal.raise_signal(signal.SIGTERM)
+            cleaned.set()
+
+    assert raised_in(work) is Terminated
+    assert cleaned.is_set()
+    monkeypatch.setattr("emberge.cli.main.RAISE_AGAIN_SECONDS", 0.0)
+    cleaned.clear()
+    assert raised_in(work) is Terminated
+    assert not cleaned.is_set()
+
+
+def test_an_ignored_ctrl_c_stays_ignored_and_handlers_are_put_back(interruptible: None) -> None:
+    before = signal.getsignal(signal.SIGTERM)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    with interrupted_by_signals():
+        assert signal.getsignal(signal.SIGINT) is signal.SIG_IGN
+        assert signal.getsignal(signal.SIGTERM) is not before
+    assert signal.getsignal(signal.SIGTERM) is before
+
+
+@pytest.fixture
+def interruptible():  # type: ignore[no-untyped-def]
+    """Have Ctrl-C as a terminal has it: who starts tests in the background may have it ignored."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)

@@ -111,7 +111,7 @@ def test_a_recipe_is_run_by_its_text_file_or_as_it_was_read(tmp_path: Path) -> N
     run_recipe(parse_recipe(two_steps("wrong"), toy()), tmp_path / "out", toy(), quiet=True)
     assert RAN == ["a", "b"]
     with pytest.raises(RecipeError, match="no launcher 'locall'"):
-        run_recipe(two_steps(), tmp_path / "out", toy(), launcher="locall")
+        run_recipe(two_steps(), tmp_path / "out", toy(), executor="locall")
 
 
 def test_a_recipe_is_run_and_checked_by_its_file(tmp_path: Path) -> None:

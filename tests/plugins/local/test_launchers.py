@@ -64,7 +64,7 @@ def launched(
         plugins.register(listener, "listener")
     made = load_recipe(text, plugins) if isinstance(text, Path) else parse_recipe(text, plugins)
     return folders(
-        run_recipe(made, out, plugins, machine=CPU, quiet=True, launcher=launcher, **more)
+        run_recipe(made, out, plugins, machine=CPU, quiet=True, executor=launcher, **more)
     )
 
 
@@ -281,7 +281,7 @@ def test_a_launcher_is_made_of_its_first_option_and_needs_a_recipes_text(tmp_pat
     given = read_component("{local: 3}", Launcher, load_plugins(block=()), "--launcher")
     assert given == Local(workers=3)
     with pytest.raises(EmbergeError, match="write it as YAML, or run it without a launcher"):
-        run_recipe(recipe(a=Write()), tmp_path, toy(), launcher=Local())
+        run_recipe(recipe(a=Write()), tmp_path, toy(), executor=Local())
 
 
 def test_a_machine_is_divided_among_workers_as_memory_allows() -> None:

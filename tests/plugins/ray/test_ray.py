@@ -125,7 +125,7 @@ def test_a_lost_node_and_a_killed_worker_leave_the_bytes_of_a_run_alone(
     thread.start()
     plugins.register(listener, "listener")
     launcher = Ray(address=nodes.cluster.address)
-    results = folders(run_recipe(made, out, plugins, machine=CPU, quiet=True, launcher=launcher))
+    results = folders(run_recipe(made, out, plugins, machine=CPU, quiet=True, executor=launcher))
     thread.join()
     assert done == ["of 2 processes the lost node left 1", "and that was killed"]
     assert read_results(out) == read_results(alone)
@@ -142,7 +142,7 @@ def test_a_cluster_that_does_not_answer_is_named(tmp_path: Path) -> None:
     plugins = load_plugins([PLUGIN])
     made = parse_recipe("steps: {a: {wait: {}}}", plugins)
     with pytest.raises(EmbergeError, match=r"no Ray cluster at '127\.0\.0\.1:1': "):
-        run_recipe(made, tmp_path, plugins, quiet=True, launcher=Ray(address="127.0.0.1:1"))
+        run_recipe(made, tmp_path, plugins, quiet=True, executor=Ray(address="127.0.0.1:1"))
 
 
 def test_a_machine_that_does_not_see_the_folder_says_so(tmp_path: Path) -> None:
@@ -158,4 +158,4 @@ def test_without_ray_the_extra_is_named(tmp_path: Path, monkeypatch: pytest.Monk
     made = parse_recipe("steps: {a: {wait: {}}}", plugins)
     monkeypatch.setitem(sys.modules, "ray", None)
     with pytest.raises(EmbergeError, match=r"pip install 'emberge\[ray\]'"):
-        run_recipe(made, tmp_path, plugins, quiet=True, launcher=Ray())
+        run_recipe(made, tmp_path, plugins, quiet=True, executor=Ray())

@@ -13,24 +13,17 @@ from emberge.options import BROKEN, Builder, OptionPath, StepInstance, build_com
 from emberge.plugins import Plugins
 from emberge.recipes.parse.foreach import NAME, Combination, Substitution, read_foreach
 from emberge.recipes.recipe import Recipe, RecipeStep
-from emberge.yaml_nodes import Fields, Node, Scalar, StepUse, describe_node, walk_leaves
+from emberge.yaml_nodes import (
+    Fields,
+    Node,
+    Scalar,
+    StepUse,
+    describe_node,
+    to_plain,
+    walk_leaves,
+)
 
 _KEYS = ("seed", "plugins", "steps")
-
-
-def build_recipe(
-    root: Fields, plugins: Plugins, folder: Path, problems: Sequence[Problem] = ()
-) -> Recipe:
-    """Build the recipe of a mapping of nodes; paths in it are relative to `folder`.
-
-    Raises:
-        RecipeError: if there are `problems`, or the recipe has some; has all of them, sorted by line.
-    """
-    reader = _RecipeReader(plugins, folder, [*problems])
-    recipe = reader.read(root)
-    if reader.problems:
-        raise RecipeError(sort_problems(reader.problems))
-    return recipe
 
 
 def sort_problems(problems: Iterable[Problem]) -> tuple[Problem, ...]:
@@ -54,21 +47,20 @@ class _Group:
     options: list[tuple[Combination, Node]]
     variables: set[str]
     unused: set[str]
-
-    @property
-    def needs(self) -> set[str]:
-        """The groups that this group uses."""
-        leaves = (leaf for _, node in self.options for leaf in walk_leaves(node))
-        return {leaf.group for leaf in leaves if isinstance(leaf, StepUse) and leaf.group}
+    """The variables that no option uses."""
+    needs: set[str]
+    """The ids of the groups that this group uses."""
 
 
 @dataclass
-class _RecipeReader:
+class RecipeReader:
     """The reader of one recipe: it collects the steps, their instances by group, and every problem."""
 
     plugins: Plugins
     folder: Path
+    """The folder to which paths in the recipe are relative."""
     problems: list[Problem]
+    """The problems found so far."""
     instances: dict[str, list[StepInstance]] = field(default_factory=dict)
     steps: list[RecipeStep] = field(default_factory=list)
 
@@ -77,32 +69,38 @@ class _RecipeReader:
         self.problems.append(Problem(message, where))
 
     def read(self, root: Fields) -> Recipe:
-        """Return the recipe with its sound steps; problems are collected."""
+        """Build the recipe of a mapping of nodes.
+
+        Raises:
+            RecipeError: if there are problems; has all of them, sorted by line.
+        """
         for key in root.entries:
             if key not in _KEYS and not key.startswith("x-"):
                 hint = suggest(key, _KEYS)
                 hint = hint or f"; it has {', '.join(_KEYS)} and x-… of your own"
                 self.refuse(f"a recipe has no '{key}'{hint}", root.locate(key))
-        seed = self._read_seed(root.entries.get("seed"))
-        written = root.entries.get("steps")
-        if not isinstance(written, Fields) or not written.entries:
+        seed, node = 0, root.entries.get("seed")
+        if isinstance(node, Scalar) and type(node.value) is int and 0 <= node.value < 2**63:
+            seed = node.value
+        elif node is not None:
+            message = f"the seed needs a whole number from 0, not {describe_node(node)}"
+            self.refuse(message, node.where)
+        steps = root.entries.get("steps")
+        if isinstance(steps, Fields) and steps.entries:
+            self._read_steps(steps)
+        else:
             self.refuse("a recipe needs `steps: {id: {kind: options}}`", root.locate("steps"))
-            return Recipe(seed, ())
+        if self.problems:
+            raise RecipeError(sort_problems(self.problems))
+        return Recipe(seed, tuple(self.steps))
+
+    def _read_steps(self, written: Fields) -> None:
+        """Build the sound steps, each after those that it needs."""
         groups = self._read_groups(written)
         self._refuse_unused(groups)
         for group in self._sort_groups(groups):
             self._build_instances(group)
         self._refuse_equal_steps({group.id for group in groups if group.unused})
-        return Recipe(seed, tuple(self.steps))
-
-    def _read_seed(self, node: Node | None) -> int:
-        value = node.value if isinstance(node, Scalar) else None
-        if node is None:
-            return 0
-        if type(value) is int and 0 <= value < 2**63:
-            return value
-        self.refuse(f"the seed needs a whole number from 0, not {describe_node(node)}", node.where)
-        return 0
 
     def _read_groups(self, written: Fields) -> list[_Group]:
         name_by_folded: dict[str, str] = {}
@@ -128,7 +126,9 @@ class _RecipeReader:
             return None
         (kind,) = kinds
         before = len(self.problems)
-        rows = read_foreach(node.entries.get("foreach"), self.problems)
+        rows = [Combination()]
+        if "foreach" in node.entries:
+            rows = read_foreach(node.entries["foreach"], self.problems)
         variables = set(rows[0].nodes) if rows else set()
         for variable in variables & set(steps):
             self.refuse(f"'{variable}' is a step; name the variable differently", where)
@@ -142,7 +142,9 @@ class _RecipeReader:
             used |= substitution.used
         # A misspelt variable is not also reported as unused.
         unused = variables - used if len(self.problems) == before else set()
-        return _Group(name, where, kind, node.locate(kind), options, variables, unused)
+        leaves = (leaf for _, filled in options for leaf in walk_leaves(filled))
+        needs = {leaf.group for leaf in leaves if isinstance(leaf, StepUse) and leaf.group}
+        return _Group(name, where, kind, node.locate(kind), options, variables, unused, needs)
 
     def _refuse_unused(self, groups: list[_Group]) -> None:
         """Note a problem for each variable that no option uses and that selects no other step's instance."""
@@ -184,8 +186,7 @@ class _RecipeReader:
                 first = next(other for other in groups if other.id in ring)
                 self.refuse(_describe_ring(ring), first.where)
             elif group.id not in ordered:
-                needs = group.needs
-                for needed in [other for other in groups if other.id in needs]:
+                for needed in [other for other in groups if other.id in group.needs]:
                     add(needed, [*path, group.id])
                 ordered[group.id] = group
 
@@ -198,16 +199,17 @@ class _RecipeReader:
         instances: list[StepInstance] = []
         for row, options in group.options:
             id_ = group.id + row.suffix
-            builder = Builder(self.plugins, self.folder, self.instances, row.values)
+            variables = {name: to_plain(value) for name, value in row.nodes.items()}
+            builder = Builder(self.plugins, self.folder, self.instances, variables)
             node = Fields({group.kind: options}, group.where, {group.kind: group.kind_where})
             built = build_component(builder, (Step,), node, OptionPath(f"step '{group.id}'"))
             self.problems += builder.problems
             if built is None or built[1] is BROKEN:
                 produces = built[0].type.produces if built else ""
-                instances.append(StepInstance(id_, row.values, produces))
+                instances.append(StepInstance(id_, variables, produces))
                 continue
             kind, step = built[0].full_name, built[1]
-            whole = RecipeStep(id_, group.id, kind, step, row.values, group.where, builder.lines)
+            whole = RecipeStep(id_, group.id, kind, step, variables, group.where, builder.lines)
             parts, gathering = self._expand_step(whole)
             self.steps += [*parts, *gathering]
             for part in gathering or parts:

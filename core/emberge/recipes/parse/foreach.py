@@ -7,7 +7,6 @@ import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 from emberge.errors import Problem, suggest
 from emberge.yaml_nodes import Fields, Items, Node, Scalar, StepUse, describe_node, to_plain
@@ -26,16 +25,9 @@ class Combination:
     nodes: Mapping[str, Node] = field(default_factory=dict)
     suffix: str = ""
 
-    @property
-    def values(self) -> dict[str, Any]:
-        """The variables as plain values."""
-        return {name: to_plain(node) for name, node in self.nodes.items()}
 
-
-def read_foreach(node: Node | None, problems: list[Problem]) -> list[Combination]:
+def read_foreach(node: Node, problems: list[Problem]) -> list[Combination]:
     """Return the combinations of a `foreach`: a mapping of lists is their product, a list is its rows."""
-    if node is None:
-        return [Combination()]
     if isinstance(node, Fields) and node.entries:
         rows = _multiply_lists(node, problems)
     elif isinstance(node, Items) and node.items:

@@ -11,7 +11,7 @@ from typing import Any
 
 from emberge.errors import Problem, RecipeError, suggest
 from emberge.plugins import Plugins, load_plugins
-from emberge.recipes.parse.build_steps import build_recipe, sort_problems
+from emberge.recipes.parse.build_steps import RecipeReader, sort_problems
 from emberge.recipes.parse.needed_plugins import load_needed_plugins
 from emberge.recipes.parse.overrides import override
 from emberge.recipes.parse.shipped import list_shipped_recipes
@@ -19,7 +19,7 @@ from emberge.recipes.recipe import Recipe, write_path_reference
 from emberge.yaml_nodes import Fields, build_node, describe_node, read_yaml, write_yaml
 
 
-def read_text(path: Path) -> str:
+def read_recipe_text(path: Path) -> str:
     """Read the text of a recipe file.
 
     Raises:
@@ -34,7 +34,7 @@ def read_text(path: Path) -> str:
         raise RecipeError(f"{path}: cannot be read ({error.strerror})") from None
 
 
-def translate(text: str, plugins: Plugins, path: Path | None = None) -> str | None:
+def translate_recipe(text: str, plugins: Plugins, path: Path | None = None) -> str | None:
     """Return another tool's recipe as one of ours, or None if no plugin recognises the text.
 
     Raises:
@@ -102,7 +102,7 @@ def load_recipe(
     """
     path = Path(path)
     return parse_recipe(
-        read_text(path), plugins, path=path, overrides=overrides, allow_plugins=allow_plugins
+        read_recipe_text(path), plugins, path=path, overrides=overrides, allow_plugins=allow_plugins
     )
 
 
@@ -145,7 +145,7 @@ def parse_recipe(
             raise RecipeError(sort_problems([*problems, *missing]))
     if overrides:
         root = override(root, overrides, problems)
-    built = build_recipe(root, plugins, folder, problems)
+    built = RecipeReader(plugins, folder, problems).read(root)
     return dataclasses.replace(built, path=path, text=text, overrides=tuple(overrides))
 
 
@@ -154,7 +154,7 @@ def _translate_text(
 ) -> tuple[str, Callable[[int], str]]:
     """Return the recipe as one of ours, and a function from its line numbers to `file:line`."""
     label = str(path) if path else "recipe"
-    translated = translate(text, plugins, path)
+    translated = translate_recipe(text, plugins, path)
     if translated is None:
         return text, lambda line: f"{label}:{line}"
     return translated, lambda line: f"{label} (translated):{line}"

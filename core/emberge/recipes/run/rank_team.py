@@ -161,23 +161,13 @@ class RankTeam(InThisProcess):
             recipe=recipe,
         )
         with tempfile.TemporaryDirectory(prefix="emberge-rank-") as output:
-            follower = _FollowerRun(step, call.fingerprint, context, output=Path(output))
+            follower = _FollowerRun(step, call.fingerprint, context, Path(output))
             with refuse_exits(f"step '{step.id}'"):
                 step.step.run(follower)
 
 
-@dataclasses.dataclass
 class _FollowerRun(StepRun):
-    """A workspace on a rank other than the first, which reports nothing and whose `output` is dropped."""
-
-    output: Path = Path()
-
-    def __post_init__(self) -> None:
-        """Open none of the first rank's files."""
-
-    @property
-    def folder(self) -> Path:
-        return self.output
+    """A workspace on a rank other than the first, which reports nothing and whose `folder` is dropped."""
 
     def progress(self, done: float, total: float, unit: str = "", note: str = "") -> None:
         """Ignore progress: the first rank reports it."""

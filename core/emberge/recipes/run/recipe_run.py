@@ -1,14 +1,18 @@
-"""One run of a recipe, which skips finished steps, continues interrupted steps, and runs the others."""
+"""The run of a recipe: it skips finished steps, continues interrupted steps, and runs the others."""
 
 from __future__ import annotations
 
 import contextlib
+import os
 import threading
+import warnings
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any, Protocol
 
 from emberge.contracts import (
     Artifact,
+    Launcher,
     Machine,
     ModelRef,
     ResultEvent,
@@ -19,15 +23,81 @@ from emberge.contracts import (
     StepSkipped,
     StepStarted,
 )
+from emberge.devices import find_machine
 from emberge.errors import EmbergeError, RequirementError
-from emberge.files import find_user_cache
+from emberge.files import FileLock, find_user_cache, write_text
 from emberge.hashes import HashCache
-from emberge.plugins import Plugins
+from emberge.interpreter import set_torch_defaults
+from emberge.options import read_component
+from emberge.plugins import Plugins, load_plugins
+from emberge.recipes.parse.parse import convert_to_recipe
+from emberge.recipes.preflight import CheckReport, check_recipe
 from emberge.recipes.recipe import Recipe, RecipeStep, find_references
 from emberge.recipes.run.run_log import RunLog
-from emberge.recipes.run.step_run import RunContext, find_result, import_modules, run_step
+from emberge.recipes.run.step_result import StepResult
+from emberge.recipes.run.step_run import (
+    RunContext,
+    explain_disk_full,
+    find_finished_artifact,
+    import_modules,
+    run_step,
+)
 from emberge.recipes.targets import FinishedStep, Targets
 from emberge.results import OutFolder, require_sound_result
+
+
+def run_recipe(
+    recipe: Recipe | Mapping[str, Any] | str | os.PathLike[str],
+    out: Path | str,
+    plugins: Plugins | None = None,
+    *,
+    machine: Machine | None = None,
+    checked: CheckReport | None = None,
+    executor: Executor | str | None = None,
+    allow_upload: bool = False,
+    quiet: bool = False,
+) -> dict[str, StepResult]:
+    """Run a recipe's steps into the folder `out` and return each step's result by its id.
+
+    `recipe` is Python data (`{"steps": {id: {kind: options}}}`), a file, or the name of a shipped recipe; it
+    is read and checked first, and warnings of the check are given as Python warnings. A `Recipe` is run as
+    it is; if its caller has called `check_recipe`, steps use the plans of the report `checked`. `plugins`
+    defaults to all that are installed.
+
+    A step that an earlier run finished under the same fingerprint is skipped; an interrupted step continues.
+    If a step fails, the steps that do not need it still run. `machine` defaults to all of this machine;
+    `quiet` asks reporters to print nothing. The `executor` may be a launcher, or the name of one (`"local"`),
+    which runs steps in parallel, each in a separate process; without an executor, steps run one after
+    another in this process. Steps that upload need `allow_upload`.
+
+    Raises:
+        RecipeError: before any work, if the recipe has problems, or a step uploads and `allow_upload` is
+            False.
+        OutInUseError: if another run works in `out`.
+        RequirementError: if all steps are done and a requirement of the recipe is not met.
+        StepsFailedError: if several steps failed; a single error is raised as it is.
+    """
+    set_torch_defaults()
+    plugins = plugins or load_plugins()
+    out_folder = OutFolder(Path(out))
+    read = convert_to_recipe(recipe, plugins)
+    if checked is None and not isinstance(recipe, Recipe):
+        checked = check_recipe(read, plugins)
+        checked.raise_errors()
+        for problem in checked.of("warning"):
+            warnings.warn(str(problem), stacklevel=2)
+    read.require_upload_allowed(allow_upload)
+    if isinstance(executor, str):
+        executor = read_component(executor, Launcher, plugins, "launcher")
+    out_folder.prepare()
+    with explain_disk_full(out_folder), FileLock(out_folder.lock).lock():
+        out_folder.clear_torn()
+        if read.text:
+            write_text(out_folder.path / "recipe.yaml", read.kept_text)
+        plans = checked.plans if checked is not None else {}
+        run = RecipeRun(read, out_folder, plugins, machine or find_machine(), plans)
+        run.execute(executor or InThisProcess(), quiet=quiet)
+    return {step.id: StepResult(step.id, out_folder.link(step.id)) for step in read.steps}
 
 
 class StepsFailedError(EmbergeError):
@@ -53,23 +123,21 @@ class InThisProcess:
     def run_steps(self, run: RecipeRun) -> None:
         """Run every step that can run, in order."""
         for step in run.recipe.steps:
-            if not run.note_if_blocked(step):
-                self._run_unless_finished(run, step)
-
-    def _run_unless_finished(self, run: RecipeRun, step: RecipeStep) -> None:
-        try:
-            fingerprint = run.compute_fingerprint(step)
-            if not run.reuse_result(step, fingerprint):
-                run.start(step, fingerprint)
-                run.wait_for_imports()
-                run.finish(step, fingerprint, self.run_one_step(run, step, fingerprint))
-        except Exception as error:  # of any class, as a step is a plugin's code
-            run.fail(step, error)
-        except BaseException:
-            run.log.note_stopped(step.id)
-            raise
-        finally:
-            run.hashes.save()
+            if run.note_if_blocked(step):
+                continue
+            try:
+                fingerprint = run.context.targets.compute_fingerprint(step, run.recipe.seed)
+                if not run.reuse_result(step, fingerprint):
+                    run.start(step, fingerprint)
+                    run.wait_for_imports()
+                    run.finish(step, fingerprint, self.run_one_step(run, step, fingerprint))
+            except Exception as error:  # of any class, as a step is a plugin's code
+                run.fail(step, error)
+            except BaseException:
+                run.log.note_stopped(step.id)
+                raise
+            finally:
+                run.hashes.save()
 
     def run_one_step(self, run: RecipeRun, step: RecipeStep, fingerprint: str) -> StepFinished:
         """Run a step, publish its result, and return the event that says so."""
@@ -125,7 +193,11 @@ class RecipeRun:
             StepsFailedError: if several steps failed; a single error is raised as it is.
             RequirementError: if all steps are done and a requirement was not met.
         """
-        self._fetch_models()
+        # Models are downloaded before the run is displayed; the step that needs one reports its error.
+        for reference in (r for step in self.recipe.steps for r in find_references(step.step)):
+            if isinstance(reference, ModelRef) and reference.step is None:
+                with contextlib.suppress(EmbergeError):
+                    self.context.targets.model(reference)
         steps = tuple(step.id for step in self.recipe.steps)
         self.log.record(RunStarted(self.out_folder.path, self.recipe.path, steps, quiet))
         ended_by: BaseException | None = None
@@ -141,14 +213,6 @@ class RecipeRun:
             blocked = tuple(sorted(self.blocked))
             self.log.record(RunFinished(self.out_folder.path, ended_by, links, failed, blocked))
             self.log.close()
-
-    def _fetch_models(self) -> None:
-        """Download all models before the run is displayed; the step that needs a model reports its error."""
-        for step in self.recipe.steps:
-            for reference in find_references(step.step):
-                if isinstance(reference, ModelRef) and reference.step is None:
-                    with contextlib.suppress(EmbergeError):
-                        self.context.targets.model(reference)
 
     def _raise_failures(self) -> None:
         if len(self.failed) > 1:
@@ -172,21 +236,13 @@ class RecipeRun:
             self.log.note_blocked(step.id, missing)
         return bool(missing)
 
-    def compute_fingerprint(self, step: RecipeStep) -> str:
-        """Return the hash of what decides the step's result; the steps that it needs must be finished.
-
-        Raises:
-            EmbergeError: if an input is missing.
-        """
-        return self.context.targets.fingerprint(step, self.recipe.seed)
-
     def reuse_result(self, step: RecipeStep, fingerprint: str) -> bool:
         """Make the result of an earlier run available to later steps; return whether there is one.
 
         Raises:
             UnsoundResultError: if the result was changed after its step finished.
         """
-        artifact = find_result(self.out_folder, step.id, fingerprint)
+        artifact = find_finished_artifact(self.out_folder, step.id, fingerprint)
         if artifact is None:
             return False
         require_sound_result(self.out_folder.locate_result(step.id, fingerprint), self.hashes)
@@ -205,7 +261,7 @@ class RecipeRun:
         self.log.record(event)
         folder = self.out_folder.locate_result(step.id, fingerprint)
         result = FinishedStep(folder, event.artifact, fingerprint, step.step.adapts())
-        self.context.targets.add(step.id, result)
+        self.context.targets.finished[step.id] = result
         self.finished[step.id] = event.artifact
         self.fingerprints[step.id] = fingerprint
 

@@ -9,7 +9,6 @@ import socket
 import time
 import traceback
 from collections.abc import Mapping, Sequence
-from functools import singledispatchmethod
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +17,7 @@ from emberge.contracts import (
     MetricLogged,
     RunFinished,
     RunStarted,
+    StepEvent,
     StepFailed,
     StepFinished,
     StepSkipped,
@@ -37,8 +37,16 @@ class JsonLineFile:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        _drop_broken_lines(path)
-        self._file = path.open("ab")
+        self._file = path.open("ab+")
+        self._file.seek(0)
+        content = self._file.read()
+        zeros_start = content.find(b"\0")  # left by a power cut
+        sound_length = content.rfind(b"\n", 0, zeros_start if zeros_start >= 0 else None) + 1
+        if sound_length != len(content):
+            self._file.truncate(sound_length)
+            os.fsync(
+                self._file.fileno()
+            )  # otherwise the old lines could reappear between new lines
 
     def append(self, row: Mapping[str, Any]) -> None:
         """Append a row as one line, which is kept even if the process is killed."""
@@ -66,19 +74,6 @@ class JsonLineFile:
         return [json.loads(line) for line in lines.splitlines() if line], since + len(lines)
 
 
-def _drop_broken_lines(path: Path) -> None:
-    """Truncate a file before a line without a line end, or before zeros that a power cut left."""
-    if not path.exists():
-        return
-    with path.open("rb+") as file:
-        content = file.read()
-        zeros_start = content.find(b"\0")
-        sound_length = content.rfind(b"\n", 0, zeros_start if zeros_start >= 0 else None) + 1
-        if sound_length != len(content):
-            file.truncate(sound_length)
-            os.fsync(file.fileno())  # otherwise the old lines could reappear between new lines
-
-
 class RunLog:
     """The log of a run, which writes each event to its files in OUT and announces it to the plugins."""
 
@@ -104,7 +99,17 @@ class RunLog:
 
     def record(self, event: Event) -> None:
         """Write an event to the files that keep events of its type, and announce it to the plugins."""
-        self._write_event(event)
+        match event:
+            case RunStarted():
+                place = f"process {os.getpid()} on {socket.gethostname()}"
+                self._write(f"run started by {place}: {[*event.steps]}")
+                self._save_states()
+            case RunFinished(error=None):
+                self._write("run ended well")
+            case RunFinished():
+                self._write(f"run ended with {type(event.error).__name__}: {event.error}")
+            case StepEvent():
+                self._write_step_event(event)
         self._plugins.announce(event)
 
     def note_blocked(self, step: str, by: Sequence[str]) -> None:
@@ -117,65 +122,40 @@ class RunLog:
         self._set_state(step, "stopped", **self._get_work(step))
         self._write(f"{step}: stopped")
 
-    # ── what the files keep of an event ─────────────────────────────────────────────────────────
+    def _write_step_event(self, event: StepEvent) -> None:
+        step = event.step
+        match event:
+            case StepStarted():
+                self._fingerprints[step] = event.fingerprint
+                work = self._out_folder.locate_work(step, event.fingerprint).name
+                self._set_state(step, "running", work=work, started=time.time())
+                self._write(f"{step}: started ({event.kind})")
+            case MetricLogged():
+                fingerprint = self._fingerprints.get(step, "")[:8]
+                row = {"time": round(time.time(), 3), "step": step, "fingerprint": fingerprint}
+                self._metrics.append(
+                    {**row, "name": event.name, "value": event.value, "at": event.at}
+                )
+            case StepWarned():
+                self._write(f"{step}: warning: {event.message}")
+            case StepSkipped():
+                folder = event.folder.resolve().name
+                self._set_state(step, "done", folder=folder)
+                self._write(f"{step}: finished already, in {folder}")
+            case StepFinished():
+                folder = event.folder.resolve().name
+                self._set_state(step, "done", folder=folder, seconds=round(event.seconds, 1))
+                self._write(f"{step}: finished in {event.seconds:.1f} s, in {folder}")
+            case StepFailed():
+                self._write_failure(step, event.error)
 
-    @singledispatchmethod
-    def _write_event(self, event: Event) -> None:
-        """Write nothing: the files keep no events of other types."""
-
-    @_write_event.register
-    def _(self, event: RunStarted) -> None:
-        place = f"process {os.getpid()} on {socket.gethostname()}"
-        self._write(f"run started by {place}: {[*event.steps]}")
-        self._save_states()
-
-    @_write_event.register
-    def _(self, event: StepStarted) -> None:
-        self._fingerprints[event.step] = event.fingerprint
-        work = self._out_folder.locate_work(event.step, event.fingerprint).name
-        self._set_state(event.step, "running", work=work, started=time.time())
-        self._write(f"{event.step}: started ({event.kind})")
-
-    @_write_event.register
-    def _(self, event: MetricLogged) -> None:
-        fingerprint = self._fingerprints.get(event.step, "")[:8]
-        row = {"time": round(time.time(), 3), "step": event.step, "fingerprint": fingerprint}
-        self._metrics.append({**row, "name": event.name, "value": event.value, "at": event.at})
-
-    @_write_event.register
-    def _(self, event: StepWarned) -> None:
-        self._write(f"{event.step}: warning: {event.message}")
-
-    @_write_event.register
-    def _(self, event: StepSkipped) -> None:
-        folder = event.folder.resolve().name
-        self._set_state(event.step, "done", folder=folder)
-        self._write(f"{event.step}: finished already, in {folder}")
-
-    @_write_event.register
-    def _(self, event: StepFinished) -> None:
-        folder = event.folder.resolve().name
-        self._set_state(event.step, "done", folder=folder, seconds=round(event.seconds, 1))
-        self._write(f"{event.step}: finished in {event.seconds:.1f} s, in {folder}")
-
-    @_write_event.register
-    def _(self, event: StepFailed) -> None:
-        step, error = event.step, event.error
+    def _write_failure(self, step: str, error: BaseException) -> None:
         is_explained = isinstance(error, EmbergeError)
         message = str(error) if is_explained else repr(error)
         self._set_state(step, "failed", error=message, **self._get_work(step))
         self._write(f"{step}: failed: {message}")
         if not is_explained:
             self._write("".join(traceback.format_exception(error)))
-
-    @_write_event.register
-    def _(self, event: RunFinished) -> None:
-        error = event.error
-        self._write(
-            f"run ended {'well' if error is None else f'with {type(error).__name__}: {error}'}"
-        )
-
-    # ── files ───────────────────────────────────────────────────────────────────────────────────
 
     def _get_work(self, step: str) -> dict[str, Any]:
         state = self._states[step]

@@ -1,4 +1,4 @@
-"""One step while it runs: its workspace, and the publishing of its result by one rename."""
+"""One step while it runs: its workspace, its progress, and the publishing of its result by one rename."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import contextlib
 import dataclasses
 import errno
 import importlib
+import json
 import shutil
 import sys
 import threading
@@ -39,7 +40,6 @@ from emberge.interpreter import pause_collections, refuse_exits, return_freed_me
 from emberge.plugins import Plugins
 from emberge.recipes.recipe import Recipe, RecipeStep
 from emberge.recipes.run.run_log import JsonLineFile
-from emberge.recipes.run.step_progress import StepProgress, Timer
 from emberge.recipes.targets import Targets
 from emberge.results import (
     ARTIFACT,
@@ -50,6 +50,7 @@ from emberge.results import (
     read_record,
 )
 from emberge.tensor_files import read_versions
+from emberge.wording import make_plural
 
 _METRICS = "metrics.jsonl"
 _WARNINGS = "warnings.jsonl"
@@ -95,12 +96,14 @@ def run_step(
         # No other process may work on the step, even one on a machine that was assumed lost.
         with FileLock(work / ".lock").lock(patience=LEAVING_SECONDS):
             import_modules(step.step.loads)
-            with contextlib.closing(StepRun(step, fingerprint, context)) as step_run:
-                artifact, seconds = step_run.fill_and_publish(surroundings, began)
+            step_run = StepRun(step, fingerprint, context, work / "output")
+            artifact = step_run.fill(surroundings)
+            seconds = time.monotonic() - began
+            step_run.publish(artifact, seconds)
     return StepFinished(out_folder.path, step.id, out_folder.link(step.id), artifact, seconds)
 
 
-def find_result(out_folder: OutFolder, step: str, fingerprint: str) -> Artifact | None:
+def find_finished_artifact(out_folder: OutFolder, step: str, fingerprint: str) -> Artifact | None:
     """Return the artifact of the step's result with this fingerprint; None if there is no result."""
     folder = out_folder.locate_result(step, fingerprint)
     record = read_record(folder / ARTIFACT)
@@ -129,132 +132,88 @@ def import_modules(names: Iterable[str]) -> None:
                 importlib.import_module(name)
 
 
-@dataclass
 class StepRun:
-    """One running step: its folders, models and settings (a `Workspace`), and how its result is published."""
+    """One running step: its inputs and settings (a `Workspace`), and how its result is published."""
 
-    step: RecipeStep
-    fingerprint: str
-    context: RunContext
-    warnings: list[str] = field(default_factory=list)
-
-    def __post_init__(self) -> None:
-        self.folder.mkdir(parents=True, exist_ok=True)
-        self._metrics = JsonLineFile(self.work / f".{_METRICS}")
-        self._kept_warnings = JsonLineFile(self.work / f".{_WARNINGS}")
-        self.warnings += [row["message"] for row in JsonLineFile.read(self._kept_warnings.path)[0]]
-        self._event, self._file = Timer(_EVENT_SECONDS), Timer(_FILE_SECONDS)
+    def __init__(
+        self, step: RecipeStep, fingerprint: str, context: RunContext, folder: Path
+    ) -> None:
+        recipe, step_seed = context.recipe, getattr(step.step, "seed", None)
+        self.step, self.fingerprint, self.context = step, fingerprint, context
+        self.id, self.folder, self.machine = step.id, folder, context.machine
+        self.plugins, self.kept_plan = context.targets.plugins, context.plans.get(step.id)
+        self.work = context.out_folder.locate_work(step.id, fingerprint)
+        self.store = context.out_folder.store
+        self.seed: int = recipe.seed if step_seed is None else step_seed
+        self.provenance = {
+            "step": step.id,
+            "kind": step.kind,
+            "fingerprint": fingerprint,
+            **({"recipe": recipe.hash} if recipe.hash else {}),
+            "seed": recipe.seed,
+            "versions": read_versions(),
+            "plugins": list_plugins_behind(step.step, self.plugins),
+        }
+        self.warnings: list[str] = []
         self._warned: set[str] = set()
-        self._since: tuple[float, float] | None = None
+        self._next_event_time = self._next_file_time = 0.0
+        self._rate_start: tuple[float, float] | None = None
         self._lock = threading.Lock()
         self._progress = StepProgress(self._forward_progress)
 
-    def close(self) -> None:
-        """Close the files, and return freed memory to the system."""
-        self._metrics.close()
-        self._kept_warnings.close()
-        return_freed_memory()
-
-    def fill_and_publish(
-        self, surroundings: AbstractContextManager[Any] | None, began: float
-    ) -> tuple[Artifact, float]:
-        """Run the step in an empty folder and publish it; return the artifact and seconds since `began`."""
-        _clear_folder(self.folder)
-        with noting_hashes(self.context.targets.hashes):
-            artifact = self._run_step(surroundings)
-        self._write_metrics()
-        self._announce_filled(artifact)
-        seconds = time.monotonic() - began
-        self._publish(artifact, seconds)
-        return artifact, seconds
-
-    def _run_step(self, surroundings: AbstractContextManager[Any] | None) -> Artifact:
-        """Run the step and return its artifact, with all warnings of the step."""
-        with surroundings or contextlib.nullcontext(), refuse_exits(f"step '{self.id}'"):
-            artifact = self.step.step.run(self)
+    def fill(self, surroundings: AbstractContextManager[Any] | None) -> Artifact:
+        """Run the step in an empty folder and return its artifact, with all warnings of the step."""
+        # A run that was killed before it published the folder may have left files in it.
+        shutil.rmtree(self.folder, ignore_errors=True)
+        self.folder.mkdir()
+        with contextlib.ExitStack() as cleanup:
+            cleanup.callback(return_freed_memory)
+            self._metrics = JsonLineFile(self.work / f".{_METRICS}")
+            cleanup.callback(self._metrics.close)
+            self._kept_warnings = JsonLineFile(self.work / f".{_WARNINGS}")
+            cleanup.callback(self._kept_warnings.close)
+            kept_rows, _ = JsonLineFile.read(self._kept_warnings.path)
+            self.warnings += [row["message"] for row in kept_rows]
+            with (
+                noting_hashes(self.context.targets.hashes),
+                surroundings or contextlib.nullcontext(),
+                refuse_exits(f"step '{self.id}'"),
+            ):
+                artifact = self.step.step.run(self)
         if not isinstance(artifact, Artifact):
             raise PluginError(f"{self.step.kind}.run must return an Artifact, not {artifact!r}")
+        rows, _ = JsonLineFile.read(self._metrics.path)
+        if rows:
+            self._write_metrics(rows)
         warnings = tuple(dict.fromkeys((*artifact.warnings, *self.warnings)))
         return dataclasses.replace(artifact, warnings=warnings)
 
-    def _announce_filled(self, artifact: Artifact) -> None:
-        """Announce that the folder is filled: a listener may add a file to it now, such as a card."""
-        recipe = self.context.recipe.path
-        origin = recipe.parent.resolve() if recipe is not None else Path.cwd()
-        out = self.context.out_folder.path
-        event = StepFilled(out, self.id, self.folder, artifact, self.provenance, origin)
-        self.plugins.announce(event)
+    def publish(self, artifact: Artifact, seconds: float) -> None:
+        """Announce that the folder is filled, write `artifact.json` with the hash of each file, and publish.
 
-    def _publish(self, artifact: Artifact, seconds: float) -> None:
-        """Write `artifact.json` with the hash of each file, and publish the folder."""
+        A listener may add a file to the folder before it is published, such as a card.
+        """
+        recipe_path, out_folder = self.context.recipe.path, self.context.out_folder
+        origin = recipe_path.parent.resolve() if recipe_path is not None else Path.cwd()
+        self.plugins.announce(
+            StepFilled(out_folder.path, self.id, self.folder, artifact, self.provenance, origin)
+        )
         files = self.context.targets.hashes.list_contents(self.folder, leave_out=ARTIFACT)
         inputs = self.context.targets.list_inputs(self.step.step)
         record = build_artifact_record(artifact, self.provenance, inputs, files, seconds)
-        self.context.out_folder.publish_result(self.id, self.fingerprint, record)
+        out_folder.publish_result(self.id, self.fingerprint, record)
 
-    def _write_metrics(self) -> None:
-        """Write the step's metrics into its result; of rows with equal `name` and `at`, only the last."""
-        rows, _ = JsonLineFile.read(self._metrics.path)
-        if not rows:
-            return
+    def _write_metrics(self, rows: Iterable[Mapping[str, Any]]) -> None:
+        """Write metrics into the result; of rows with equal `name` and `at`, only the last."""
         latest = {(row["name"], row["at"]): row for row in rows}
-        (self.folder / _METRICS).unlink(missing_ok=True)
-        with contextlib.closing(JsonLineFile(self.folder / _METRICS)) as lines:
-            for row in latest.values():
-                lines.append(row)
+        lines = [f"{json.dumps(row, ensure_ascii=False)}\n" for row in latest.values()]
+        (self.folder / _METRICS).write_text("".join(lines), "utf-8", "replace")
 
     # ── what the step asks for ──────────────────────────────────────────────────────────────────
 
     @property
-    def id(self) -> str:
-        return self.step.id
-
-    @property
-    def work(self) -> Path:
-        return self.context.out_folder.locate_work(self.step.id, self.fingerprint)
-
-    @property
-    def folder(self) -> Path:
-        return self.work / "output"
-
-    @property
-    def store(self) -> Path:
-        return self.context.out_folder.store
-
-    @property
-    def seed(self) -> int:
-        step_seed = getattr(self.step.step, "seed", None)
-        return self.context.recipe.seed if step_seed is None else step_seed
-
-    @property
-    def machine(self) -> Machine:
-        return self.context.machine
-
-    @property
     def readers(self) -> Sequence[Reader]:
         return self.plugins.build_every("reader")
-
-    @property
-    def plugins(self) -> Plugins:
-        return self.context.targets.plugins
-
-    @property
-    def provenance(self) -> Mapping[str, Any]:
-        """The result's provenance: step, fingerprint of options, seed and inputs, versions, plugins."""
-        recipe = self.context.recipe
-        return {
-            "step": self.id,
-            "kind": self.step.kind,
-            "fingerprint": self.fingerprint,
-            **({"recipe": recipe.hash} if recipe.hash else {}),
-            "seed": recipe.seed,
-            "versions": read_versions(),
-            "plugins": list_plugins_behind(self.step.step, self.plugins),
-        }
-
-    @property
-    def kept_plan(self) -> Any:
-        return self.context.plans.get(self.id)
 
     def model(self, reference: ModelRef) -> Model:
         return self.context.targets.model(reference)
@@ -285,16 +244,20 @@ class StepRun:
         return self._progress.part(noun, number, count, name)
 
     def _forward_progress(self, done: float, total: float, unit: str, note: str) -> None:
+        now = time.monotonic()
         with self._lock:
-            is_event_due = self._event.is_due() or not total
-            is_file_due = self._file.is_due() or not total
-            if self._since is None or done < self._since[1]:  # a new phase: the rate starts again
-                self._since = (time.time(), done)
-        if is_file_due:
+            is_event_due, is_file_due = now >= self._next_event_time, now >= self._next_file_time
+            if is_event_due:
+                self._next_event_time = now + _EVENT_SECONDS
+            if is_file_due:
+                self._next_file_time = now + _FILE_SECONDS
+            if self._rate_start is None or done < self._rate_start[1]:  # a new phase
+                self._rate_start = (time.time(), done)
+        if is_file_due or not total:
             facts = {"done": done, "total": total, "unit": unit, "note": note}
-            snapshot = {**facts, "time": time.time(), "since": self._since}
+            snapshot = {**facts, "time": time.time(), "since": self._rate_start}
             write_json(self.work / PROGRESS, snapshot, durable=False)
-        if is_event_due:
+        if is_event_due or not total:
             out = self.context.out_folder.path
             self.context.record(StepProgressed(out, self.id, done, total, unit, note))
 
@@ -316,13 +279,59 @@ class StepRun:
         self.context.record(StepWarned(self.context.out_folder.path, self.id, message))
 
 
-def _clear_folder(folder: Path) -> None:
-    """Remove files of a run that was killed after it filled its folder and before it was published."""
-    for left in folder.iterdir():
-        if left.is_dir() and not left.is_symlink():
-            shutil.rmtree(left)
-        else:
-            left.unlink()
+@dataclass(frozen=True, slots=True)
+class _Part:
+    """A part of a step that is running: its noun, its number from 1, and the text in front of notes."""
+
+    noun: str
+    number: int
+    count: int
+    label: str
+
+
+class StepProgress:
+    """Reports of a step's progress, in which work within a part counts as a share of it.
+
+    `forward` is called like `Workspace.progress`. Within parts it gets the number of finished outermost
+    parts, which never decreases: a share that is smaller than an earlier one is reported as the earlier one,
+    because work within a part may be counted from 0 several times.
+    """
+
+    def __init__(self, forward: Callable[[float, float, str, str], None]) -> None:
+        self._forward = forward
+        self._parts: list[_Part] = []
+        self._furthest = 0.0
+
+    @contextmanager
+    def part(self, noun: str, number: int, count: int, name: str = "") -> Iterator[None]:
+        """Run the block as part `number`, from 1, of `count`; one without others or a name is no part."""
+        if count == 1 and not name:
+            yield
+            return
+        if number == 1 and not any(part.count > 1 for part in self._parts):
+            self._furthest = 0.0
+        label = f"{noun} {number} of {count}: {name}" if name and count > 1 else name
+        self._parts.append(_Part(noun, number, count, label))
+        try:
+            self.report(0, 1)
+            yield
+            self.report(1, 1)
+        finally:
+            self._parts.pop()
+
+    def report(self, done: float, total: float, unit: str = "", note: str = "") -> None:
+        """Report progress within the running parts, or of the whole step if there are none."""
+        note = " · ".join(filter(None, (*(part.label for part in self._parts), note)))
+        parts = [part for part in self._parts if part.count > 1]
+        if not parts:
+            self._forward(done, total, unit, note)
+            return
+        share = min(max(done / total, 0.0), 1.0) if total else 0.0
+        for part in reversed(parts[1:]):
+            share = (part.number - 1 + share) / part.count
+        outermost = parts[0]
+        self._furthest = max(self._furthest, outermost.number - 1 + share)
+        self._forward(self._furthest, outermost.count, make_plural(outermost.noun), note)
 
 
 def list_plugins_behind(component: Any, plugins: Plugins) -> dict[str, str]:

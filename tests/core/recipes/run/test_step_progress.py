@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from emberge.recipes.run.step_progress import StepProgress
+from emberge.recipes.run.step_run import StepProgress
 
 
 @pytest.fixture
