@@ -24,7 +24,7 @@ from emberge import (
     Workspace,
     component,
 )
-from emberge.contracts import Side, describe_kinds
+from emberge.contracts import TextRole, describe_kinds
 from emberge.model_folder import TextLimit
 from emberge.wording import join_some
 
@@ -167,7 +167,7 @@ class Mteb(TaskOptions, Evaluator):
         for warning in facts.warnings:
             workspace.warn(warning)
 
-    def texts(self, task: TaskInfo, workspace: Workspace) -> Iterator[tuple[Side, str]]:
+    def texts(self, task: TaskInfo, workspace: Workspace) -> Iterator[tuple[TextRole, str]]:
         for source in self.list_sources(workspace, self._scored_with):
             if source.info.name == task.name:
                 yield from source.texts()

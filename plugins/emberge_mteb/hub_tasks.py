@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from emberge import DataEntry, DataError, DataRef, suggest
-from emberge.contracts import Side
+from emberge.contracts import TextRole
 from emberge.data import load_catalogue, pick_training_sets
 from emberge.wording import format_path
 
@@ -194,7 +194,7 @@ def list_in_domain_tasks(
     return tuple(dict.fromkeys(task for tasks in declared_tasks for task in tasks))
 
 
-def read_task_texts(task: Any) -> Iterator[tuple[Side, str]]:
+def read_task_texts(task: Any) -> Iterator[tuple[TextRole, str]]:
     """Yield the texts of a loaded task's evaluation splits; for an aggregate, its parts' texts."""
     for part in getattr(task, "tasks", None) or [task]:
         for half in _yield_halves(part):
@@ -212,7 +212,7 @@ def _yield_halves(task: Any) -> Iterator[Any]:
             return  # one for all subsets
 
 
-def _read_search_texts(half: Mapping[str, Any]) -> Iterator[tuple[Side, str]]:
+def _read_search_texts(half: Mapping[str, Any]) -> Iterator[tuple[TextRole, str]]:
     for row in _drop_media(half["queries"]):
         for text in _flatten_texts(row.get("text")):
             yield "query", text
@@ -227,7 +227,7 @@ def _drop_media(rows: Any) -> Any:
     return rows.remove_columns([name for name in ("image", "audio") if name in rows.column_names])
 
 
-def _read_rows(task: Any, half: Any) -> Iterator[tuple[Side, str]]:
+def _read_rows(task: Any, half: Any) -> Iterator[tuple[TextRole, str]]:
     text_columns = [getattr(task, name) for name in _COLUMN_ATTRIBUTES if hasattr(task, name)]
     columns = [
         column

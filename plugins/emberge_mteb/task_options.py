@@ -10,7 +10,7 @@ from importlib.metadata import version
 from typing import Any, Literal
 
 from emberge import DataEntry, DataError, Preflight, Problem, TaskInfo, Workspace
-from emberge.contracts import Side, Split
+from emberge.contracts import Split, TextRole
 from emberge_data import EvalSet, check_eval_sets, list_eval_texts, pick_eval_sets
 
 from emberge_mteb.local_sets import EvalEntry, LocalSet, list_local_sets
@@ -23,7 +23,7 @@ class TaskSource:
     info: TaskInfo
     make: Callable[[], Any]
     """Function that returns the mteb task."""
-    texts: Callable[[], Iterator[tuple[Side, str]]]
+    texts: Callable[[], Iterator[tuple[TextRole, str]]]
     """Function that returns the texts of the task's test data."""
     placeholders: Mapping[str, str]
     """Texts for `{instruction}` and `{prompt}`."""

@@ -30,7 +30,7 @@ VERBS = set(
     plan poll pool pop predict prefetch prepare preview print produce publish put queue quote raise rank
     read rebuild recognise recompute record reduce refer refuse register release remember remove rename
     render renumber repeat replace report require resample reserve reshape resolve restart restore resume
-    retry return reuse route run sample save scale score search select send separate set shard share
+    retry return reuse route run sample save scale score search seed select send separate set shard share
     shift shorten show shuffle silence simplify skip slice smooth sort span split spread stack
     standardise start stop store stream strip submit subtract suggest sum summarise switch sync take
     tally tap tell thin tokenise trace train transform translate transpose try union unpack update upload

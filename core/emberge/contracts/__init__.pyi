@@ -43,7 +43,7 @@ from .details import from_json as from_json
 from .details import to_json as to_json
 from .evaluator import LESS_IS_BETTER as LESS_IS_BETTER
 from .evaluator import Evaluator as Evaluator
-from .evaluator import Side as Side
+from .evaluator import TextRole as TextRole
 from .event import Event as Event
 from .event import MetricLogged as MetricLogged
 from .event import ResultEvent as ResultEvent
@@ -70,11 +70,11 @@ from .medium import MEDIA_KINDS as MEDIA_KINDS
 from .medium import Media as Media
 from .medium import MediaFacts as MediaFacts
 from .medium import MediaKind as MediaKind
+from .medium import find_pair_kind as find_pair_kind
 from .medium import has_media as has_media
 from .medium import join_parts as join_parts
 from .medium import list_media_kinds as list_media_kinds
 from .medium import make_content_key as make_content_key
-from .medium import pair_kind as pair_kind
 from .medium import show_media as show_media
 from .medium import split_parts as split_parts
 from .medium import strip_media_marks as strip_media_marks

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 # Metrics where less is better.
 LESS_IS_BETTER = frozenset({"loss", "nats/token"})
 Statistic = Literal["mean", "ratio", "spearman", "average_precision", "macro_f1"]
-Side = Literal["query", "document"]
+TextRole = Literal["query", "document"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,7 +153,7 @@ class Evaluator:
         """
         raise NotImplementedError
 
-    def texts(self, task: TaskInfo, workspace: Workspace) -> Iterable[tuple[Side, str]] | None:
+    def texts(self, task: TaskInfo, workspace: Workspace) -> Iterable[tuple[TextRole, str]] | None:
         """Return the texts of a task, as queries or documents; None if they are not available.
 
         All texts of tasks without documents, such as pairs of sentences, count as queries. Texts that a

@@ -17,7 +17,7 @@ MediaKind = Literal["image", "audio"]
 MEDIA_KINDS: tuple[MediaKind, ...] = get_args(MediaKind)
 _MARK = "\ufffc"
 # Replacement for the mark in text of data: Unicode's own replacement character.
-_REPLACED_CHARACTER = "\ufffd"
+_REPLACEMENT_CHARACTER = "\ufffd"
 _REFERENCE = re.compile(f"{_MARK}(image|audio):([0-9a-f]{{32}}):([^{_MARK}]+){_MARK}")
 
 
@@ -84,7 +84,7 @@ def list_media_kinds(texts: Iterable[str]) -> tuple[MediaKind, ...]:
     return tuple(kind for kind in MEDIA_KINDS if kind in kinds)
 
 
-def pair_kind(anchor: str, others: Iterable[str]) -> str:
+def find_pair_kind(anchor: str, others: Iterable[str]) -> str:
     """Return the kind of a pair, such as `image-text`: media first, `text` for a side without media."""
     others = tuple(others)
     if _MARK not in anchor and not any(_MARK in text for text in others):
@@ -95,7 +95,7 @@ def pair_kind(anchor: str, others: Iterable[str]) -> str:
 
 def strip_media_marks(text: str) -> str:
     """Return text without the character that marks media, so that data cannot refer to files."""
-    return text.replace(_MARK, _REPLACED_CHARACTER) if _MARK in text else text
+    return text.replace(_MARK, _REPLACEMENT_CHARACTER) if _MARK in text else text
 
 
 def show_media(text: str) -> str:

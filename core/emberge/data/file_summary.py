@@ -15,8 +15,8 @@ from emberge.contracts import (
     MediaFacts,
     Negatives,
     TaskKind,
+    find_pair_kind,
     list_media_kinds,
-    pair_kind,
 )
 from emberge.data.columns import LayoutError
 from emberge.data.entry import DataEntry
@@ -111,7 +111,7 @@ class FileSummary:
     def add_media(self, line: int, row: Row) -> None:
         """Record the kinds of a row's pair and of its media."""
         other_texts = (*row.positives, *row.negatives)
-        self.pairs.setdefault(pair_kind(row.anchor, other_texts), line)
+        self.pairs.setdefault(find_pair_kind(row.anchor, other_texts), line)
         for kind in list_media_kinds((row.anchor, *other_texts)):
             self.media.setdefault(kind, line)
 

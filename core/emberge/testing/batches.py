@@ -21,7 +21,7 @@ from emberge.contracts import (
     TokenisedText,
 )
 
-_TOKENS = 3
+_TOKENS_PER_TEXT = 3
 WIDTH = 8
 
 
@@ -144,7 +144,7 @@ def draw_embeddings(
     """Return a random batch with scores, labels and two padded places, but without a guide's embeddings."""
     generator = torch.Generator().manual_seed(seed)
     column_count = 1 + positives + negatives
-    shape = (_TOKENS,) if kind == "token_vectors" else ()
+    shape = (_TOKENS_PER_TEXT,) if kind == "token_vectors" else ()
     vectors = torch.randn(rows, column_count, *shape, find_width(kind), generator=generator)
     if kind == "token_vectors":
         vectors[::2, ::2, -1] = 0  # shorter texts
@@ -208,7 +208,7 @@ def replace_columns(
     batch: Embeddings, values: Tensor, layers: Mapping[float, Tensor]
 ) -> Embeddings:
     """Return the batch with embeddings `values` [b, 1 + p + n, *e], and `layers` as those of some layers."""
-    slots = batch.positive.shape[1]
+    positive_count = batch.positive.shape[1]
     inner = {
         name: replace_columns(layer, layers[name], {}) if name in layers else layer
         for name, layer in batch.layers.items()
@@ -216,27 +216,27 @@ def replace_columns(
     return dataclasses.replace(
         batch,
         anchor=values[:, 0],
-        positive=values[:, 1 : 1 + slots],
-        negative=values[:, 1 + slots :],
+        positive=values[:, 1 : 1 + positive_count],
+        negative=values[:, 1 + positive_count :],
         layers=inner,
     )
 
 
-def add_empty_places(batch: Embeddings) -> Embeddings:
+def add_padding(batch: Embeddings) -> Embeddings:
     """Return the batch with one more place for a positive and a negative, padded in all rows."""
-    slots = batch.positive.shape[1]
+    positive_count = batch.positive.shape[1]
 
     def widen(values: Tensor, fill_value: float = 0.0) -> Tensor:
-        sides = (values[:, :slots], values[:, slots:])
         filler = torch.full_like(values[:, :1], fill_value)
-        return torch.cat([sides[0], filler, sides[1], filler], dim=1)
+        positives, negatives = values[:, :positive_count], values[:, positive_count:]
+        return torch.cat([positives, filler, negatives, filler], dim=1)
 
     def widen_columns(values: Embeddings, **changes: Any) -> Embeddings:
         candidates = widen(values.candidates)
         return dataclasses.replace(
             values,
-            positive=candidates[:, : slots + 1],
-            negative=candidates[:, slots + 1 :],
+            positive=candidates[:, : positive_count + 1],
+            negative=candidates[:, positive_count + 1 :],
             **changes,
         )
 
@@ -246,8 +246,8 @@ def add_empty_places(batch: Embeddings) -> Embeddings:
     }
     if batch.positive_score is not None or batch.negative_score is not None:
         scores = widen(batch.scores, torch.nan)
-        facts["positive_score"] = scores[:, : slots + 1]
-        facts["negative_score"] = scores[:, slots + 1 :]
+        facts["positive_score"] = scores[:, : positive_count + 1]
+        facts["negative_score"] = scores[:, positive_count + 1 :]
     layers = {layer: widen_columns(one, **facts) for layer, one in batch.layers.items()}
     guide = batch.guide and widen_columns(batch.guide, **facts)
     return widen_columns(batch, layers=layers, guide=guide, **facts)

@@ -17,7 +17,7 @@ from emberge.encoding import BatchEmbeddings, EncodePlan, encode_and_backward, f
 from emberge.numerics import join_rows
 from emberge.testing.batches import (
     LetterEncoder,
-    add_empty_places,
+    add_padding,
     change_embeddings,
     draw_embeddings,
     replace_columns,
@@ -161,15 +161,11 @@ class _LossTrial:
         first, gradient = self.compute_gradient(batch)
         refilled = dataclasses.replace(other, text_id=repeated_ids)
         second, other_gradient = self.compute_gradient(refilled)
-        assert _is_close(first, second), "padding: the content of masked places changes the loss"
-        assert not other_gradient[:, is_padding].any(), "padding: a gradient reaches masked places"
-        assert _is_close(gradient, other_gradient), (
-            "padding: the content of masked places changes the gradient"
-        )
-        wider_loss = self.loss(add_empty_places(batch))
-        assert _is_close(first, wider_loss), (
-            "padding: how many masked places there are changes the loss"
-        )
+        assert _is_close(first, second), "padding: its content changes the loss"
+        assert not other_gradient[:, is_padding].any(), "padding: a gradient reaches it"
+        assert _is_close(gradient, other_gradient), "padding: its content changes the gradient"
+        wider_loss = self.loss(add_padding(batch))
+        assert _is_close(first, wider_loss), "padding: how many padding there are changes the loss"
 
     def check_scale(self, lengths: bool) -> None:
         weighted_loss = dataclasses.replace(self.loss, weight=2 * self.loss.weight)
@@ -190,10 +186,10 @@ class _LossTrial:
             )
 
     def check_ranks(self) -> None:
-        plan = EncodePlan(10, 0, draws_random=False)
-        shards = (slice(0, 2), slice(2, len(self.batch.anchor)))
         if not self.loss.cross_rank:
             return
+        plan = EncodePlan(10, 0, draws_random=False)
+        shards = (slice(0, 2), slice(2, len(self.batch.anchor)))
         whole, *shares = (self.train(plan, shard) for shard in (None, *shards))
         assert _is_close(whole, shares[0] + shares[1]), "ranks: two give another gradient than one"
 

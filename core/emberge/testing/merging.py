@@ -21,7 +21,7 @@ _SHAPES: Mapping[str, tuple[int, ...]] = {
     "layers.1.conv.weight": (5, 3, 7),
     "layers.1.scale": (),
 }
-_FROZEN = "layers.1.frozen.weight"
+_UNCHANGED_NAME = "layers.1.frozen.weight"
 _WIDE_TOLERANCE = 1e-6
 Model = dict[str, Tensor]
 
@@ -53,11 +53,11 @@ def check_strategy(
         AssertionError: if a law is broken; the message begins with its name.
     """
     chain = (links,) if isinstance(links, Stage) else tuple(links)
-    needs = any(link.base_policy == "required" for link in chain)
-    based = needs if base is None else base
+    if base is None:
+        base = any(link.base_policy == "required" for link in chain)
     first, last = chain[0].arity.start, chain[0].arity.stop - 1
     few, some, many = (
-        _MergeTrial.of(chain, min(max(count, first), last), based, weights, tolerance)
+        _MergeTrial.of(chain, min(max(count, first), last), base, weights, tolerance)
         for count in (1, 3, 5)
     )
     trials = [some, many.widen()]
@@ -94,7 +94,7 @@ class _MergeTrial:
         cls,
         chain: tuple[Stage, ...],
         count: int,
-        based: bool,
+        has_base: bool,
         weights: Sequence[float],
         tolerance: float,
     ) -> _MergeTrial:
@@ -105,9 +105,9 @@ class _MergeTrial:
             for _ in range(count)
         )
         for model in (base, *models):
-            model[_FROZEN] = torch.ones(4, 6)
+            model[_UNCHANGED_NAME] = torch.ones(4, 6)
         weight_per_model = (*weights, *[weights[-1]] * count)[:count]
-        return cls(chain, models, base if based else None, weight_per_model, tolerance)
+        return cls(chain, models, base if has_base else None, weight_per_model, tolerance)
 
     def widen(self) -> _MergeTrial:
         """Return the trial in float64; the last of several models has not moved from the base."""
@@ -196,7 +196,7 @@ class _MergeTrial:
                 assert tensor.isfinite().all(), f"finite: {case} give no numbers in {name}"
 
     def check_frozen(self) -> None:
-        frozen = {_FROZEN: self.models[0][_FROZEN]}
+        frozen = {_UNCHANGED_NAME: self.models[0][_UNCHANGED_NAME]}
         self._require_close("frozen: a tensor that no model changed changes", self.merged, frozen)
         if self.base is not None:
             unmoved = replace(self, models=(self.base,) * len(self.models)).merged

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from emberge import AnyNumber, Columns, TaskKind
-from emberge.contracts import Domain, Side
+from emberge.contracts import Domain, TextRole
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -117,7 +117,7 @@ class RerankingData:
 EvalData = RetrievalData | PairData | ClassificationData | ClusteringData | RerankingData
 
 
-def list_eval_texts(data: EvalData) -> Iterator[tuple[Side, str]]:
+def list_eval_texts(data: EvalData) -> Iterator[tuple[TextRole, str]]:
     """Yield each scored text as a query or a document; texts that only fit a classifier are left out."""
     match data:
         case RetrievalData():

@@ -24,7 +24,7 @@ from emberge_data.steps.outcome import Outcome, drop_rows_without_partners, drop
 from emberge_data.steps.text_similarity import RUN_WORDS
 
 if TYPE_CHECKING:
-    from emberge.contracts import Side
+    from emberge.contracts import TextRole
     from emberge.data import StoredDataset
 
     from emberge_data.steps.leak_index import LeakTexts, Match
@@ -92,7 +92,7 @@ class Decontaminate(DataStep):
         from emberge_data.steps.row_texts import RowTexts
 
         datasets = self.load(workspace)
-        sides: set[Side] = {"query" if word == "queries" else "document" for word in self.drop}
+        sides: set[TextRole] = {"query" if word == "queries" else "document" for word in self.drop}
         tests = read_test_texts(self.evaluators, workspace)
         blocks = gather_blocks(test for test in tests if test[1] in sides)
         first = next(blocks, None)  # tests that cannot be read stop the step before it has worked

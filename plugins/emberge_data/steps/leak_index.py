@@ -14,7 +14,7 @@ from typing import Literal
 
 import numpy as np
 from emberge import DataError, Evaluator, Workspace
-from emberge.contracts import Side
+from emberge.contracts import TextRole
 from numpy.typing import NDArray
 
 from emberge_data.steps.text_similarity import (
@@ -44,7 +44,7 @@ TEXTS_AT_ONCE = 100_000
 
 def read_test_texts(
     evaluators: Sequence[Evaluator], workspace: Workspace
-) -> Iterator[tuple[str, Side, str]]:
+) -> Iterator[tuple[str, TextRole, str]]:
     """Yield (task, side, text) of all tasks of the evaluators.
 
     Raises:
@@ -70,7 +70,7 @@ class LeakTexts:
 
 
 def gather_blocks(
-    texts: Iterable[tuple[str, Side, str]], most: int = TEXTS_AT_ONCE
+    texts: Iterable[tuple[str, TextRole, str]], most: int = TEXTS_AT_ONCE
 ) -> Iterator[LeakTexts]:
     """Yield all texts in blocks of at most `most` distinct texts, so that memory is bounded."""
     block, seen = LeakTexts(), set[str]()

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import yaml
 from emberge import DataEntry, DataError, DataRef, Evaluator, TaskInfo, Workspace
-from emberge.contracts import Side
+from emberge.contracts import TextRole
 from emberge.data import load_datasets
 from emberge_data.json_lines import JsonLines
 from emberge_data.steps.decontaminate_step import Decontaminate
@@ -30,12 +30,12 @@ class Tests(Evaluator):
 
     __test__ = False
 
-    given: tuple[tuple[Side, str], ...]
+    given: tuple[tuple[TextRole, str], ...]
 
     def plan(self, workspace: Workspace) -> Sequence[TaskInfo]:
         return [TaskInfo("exam", "retrieval", "ndcg_at_10")]
 
-    def texts(self, task: TaskInfo, workspace: Workspace) -> Iterator[tuple[Side, str]]:
+    def texts(self, task: TaskInfo, workspace: Workspace) -> Iterator[tuple[TextRole, str]]:
         return iter(self.given)
 
 
@@ -173,7 +173,7 @@ def test_sets_of_a_catalogue_are_tests_as_mteb_gives_their_texts(tmp_path: Path)
 
 
 def test_test_texts_come_in_blocks_and_each_once_a_block() -> None:
-    texts: list[tuple[str, Side, str]] = [
+    texts: list[tuple[str, TextRole, str]] = [
         *(("one", "query", f"text {i}") for i in range(5)),
         ("two", "document", "Text 4!"),
         ("two", "query", "?"),
