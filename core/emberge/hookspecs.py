@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from emberge.architectures import Architecture
     from emberge.plugin_verbs import Verb
 
+WantedFiles = Literal["all", "metadata", "ranges"]
+"""Files of a model that are needed: all, without weights, or all with weights that are read by parts."""
 hookspec = pluggy.HookspecMarker("emberge")
 hookimpl = pluggy.HookimplMarker("emberge")
 
@@ -96,9 +98,7 @@ def register_architectures() -> Mapping[str, Architecture]:
 
 
 @hookspec(firstresult=True)
-def locate_model(
-    reference: str, revision: str | None, files: Literal["all", "metadata", "ranges"]
-) -> Path | None:
+def locate_model(reference: str, revision: str | None, files: WantedFiles) -> Path | None:
     """Find a model that is not a local folder (`owner/name`, `pkg:module`, your own scheme).
 
     Return a folder, or None if your plugin does not handle such references. With `files="metadata"`, only

@@ -28,9 +28,11 @@ EMBEDDINGS = (
     "wte.weight",
 )
 _SHARED_NAME = "shared.weight"  # T5's embedding, which encoder and decoder may have copies of
+PEFT_PREFIX = "base_model.model."
+"""Prefix that peft adds to the names of an adapter's tensors."""
 # Prefixes that training and saving add to all names. No class loads such names, so no result has them.
 _OUTER_PREFIXES = (
-    *("base_model.model.", "_orig_mod.", "_forward_module.", "module."),
+    *(PEFT_PREFIX, "_orig_mod.", "_forward_module.", "module."),
     *("0.auto_model.", "0.model."),
 )
 # `_OUTER_PREFIXES`, and the prefix that classes of models with more than text add to all names.

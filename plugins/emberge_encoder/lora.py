@@ -13,8 +13,6 @@ from typing import Any
 
 from emberge import CheckpointError, Count, Positive, make_seed
 
-_PEFT_PREFIX = "base_model.model."
-
 
 @dataclass(frozen=True, kw_only=True)
 class Lora:
@@ -89,8 +87,14 @@ class LoraTrunk:
     def save(self, folder: Path, checkpoint: Path) -> None:
         """Write the adapter as peft reads it, with the checkpoint that it belongs to in the header."""
         from emberge.merging import describe_base
-        from emberge.model_folder import Checkpoint, find_model_name
+        from emberge.model_folder import (
+            ADAPTER_CONFIG,
+            ADAPTER_WEIGHTS,
+            Checkpoint,
+            find_model_name,
+        )
         from emberge.tensor_files import HEADER
+        from emberge.tensor_names import PEFT_PREFIX
         from peft import get_peft_model_state_dict
         from safetensors.torch import save_file
 
@@ -98,11 +102,11 @@ class LoraTrunk:
         with _silence_peft():
             state = get_peft_model_state_dict(self._tuner.model, save_embedding_layers=False)
         tensors = {
-            f"{_PEFT_PREFIX}{key}": value.contiguous() for key, value in sorted(state.items())
+            f"{PEFT_PREFIX}{key}": value.contiguous() for key, value in sorted(state.items())
         }
         folder.mkdir(parents=True, exist_ok=True)
         # One entry alone, as safetensors writes several in an order of chance.
-        save_file(tensors, folder / "adapter_model.safetensors", {HEADER: json.dumps(origin)})
+        save_file(tensors, folder / ADAPTER_WEIGHTS, {HEADER: json.dumps(origin)})
         config = self._tuner.peft_config["default"].to_dict()
         config |= {
             "base_model_name_or_path": find_model_name(checkpoint),
@@ -110,7 +114,7 @@ class LoraTrunk:
             "target_modules": self._targets,
         }
         text = json.dumps(config, indent=2, sort_keys=True, ensure_ascii=False, default=_to_json)
-        (folder / "adapter_config.json").write_text(text + "\n", encoding="utf-8")
+        (folder / ADAPTER_CONFIG).write_text(text + "\n", encoding="utf-8")
 
 
 def _to_json(value: Any) -> Any:

@@ -121,11 +121,12 @@ class Export(Step):
         expected = exporter.embed(_SENTENCES)
         size = Checkpoint(folder).weight_bytes
         figures = {"torch": Parity.measure(folder, "model.safetensors", size, expected, expected)}
-        for number, name in enumerate(self.formats):
-            workspace.progress(number, len(self.formats), "formats", name)
-            size = exporter.write(name, folder / FILES[name])
-            embeddings = exporter.embed(_SENTENCES, folder / FILES[name])
-            figures[name] = Parity.measure(folder, FILES[name], size, embeddings, expected)
+        for number, number_format in enumerate(self.formats):
+            workspace.progress(number, len(self.formats), "formats", number_format)
+            file = FILES[number_format]
+            size = exporter.write(number_format, folder / file)
+            embeddings = exporter.embed(_SENTENCES, folder / file)
+            figures[number_format] = Parity.measure(folder, file, size, embeddings, expected)
         return figures
 
 

@@ -54,8 +54,8 @@ class ModelExporter:
         ):
             return np.asarray(self.model.encode(list(texts)), np.float64)
 
-    def write(self, name: str, path: Path) -> int:
-        """Write the model in a format to `path`, and return the size of its files in bytes.
+    def write(self, number_format: str, path: Path) -> int:
+        """Write the model with numbers in a format to `path`, and return the size of its files in bytes.
 
         Raises:
             CheckpointError: if the exporter cannot express the model; the message has its reason.
@@ -68,26 +68,22 @@ class ModelExporter:
         }
         try:
             with silence_exporters():
-                writers[name](path)
+                writers[number_format](path)
         except Exception as error:  # torch, transformers and onnx have errors of their own
             raise CheckpointError(
-                f"{self.folder}: cannot be exported as {name}: {_find_reason(error)}; serve its safetensors, "
-                "or leave this format out"
+                f"{self.folder}: cannot be exported as {number_format}: {_find_reason(error)}; serve its "
+                "safetensors, or leave this format out"
             ) from error
         return sum(file.stat().st_size for file in path.parent.glob(f"{path.stem}.*"))
 
     def _trace_float32(self) -> Any:
         if self._float32 is None:
-            self._float32 = self._trace_onnx(self._trunk)
+            self._float32 = self._trace_onnx(self.model[0].model)
         return self._float32
 
-    @property
-    def _trunk(self) -> Any:
-        return self.model[0].auto_model
-
-    def _encode_sample(self) -> dict[str, Any]:
+    def _encode_sample(self) -> dict[str, Tensor]:
         features = self.model.preprocess(list(_SAMPLE))
-        return {key: value for key, value in features.items() if isinstance(value, torch.Tensor)}
+        return {key: value for key, value in features.items() if isinstance(value, Tensor)}
 
     def _trace_onnx(self, trunk: Any) -> Any:
         from transformers.exporters.configs import OnnxConfig
@@ -98,7 +94,7 @@ class ModelExporter:
         return exported.components["model"].program
 
     def _write_half(self, path: Path) -> None:
-        _save_onnx(self._trace_onnx(copy.deepcopy(self._trunk).half()), path)
+        _save_onnx(self._trace_onnx(copy.deepcopy(self.model[0].model).half()), path)
 
     def _write_int8(self, path: Path) -> None:
         from transformers.exporters.configs import ExportFormat

@@ -2,17 +2,12 @@
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from emberge import hookimpl, make_hook
+from emberge.hookspecs import WantedFiles
 from emberge.plugin_verbs import Verb, VerbOption
 
-if TYPE_CHECKING:
-    from emberge_hub.hub import WantedFiles
-
-_HUB_ID = re.compile(r"[\w][\w.-]*(/[\w][\w.-]*)?")
 register_verbs = make_hook(
     safetensors=Verb(
         summary="convert a model's pickled weights to safetensors, without running what is in the pickle",
@@ -34,7 +29,9 @@ def locate_model(reference: str, revision: str | None, files: WantedFiles) -> Pa
         from emberge_hub.model_address import fetch_from_address
 
         return fetch_from_address(reference, revision, files)
-    if _HUB_ID.fullmatch(reference):
+    from emberge.model_folder import HUB_NAME
+
+    if HUB_NAME.fullmatch(reference):
         from emberge_hub.hub import fetch_from_hub
 
         return fetch_from_hub(reference, revision, files)

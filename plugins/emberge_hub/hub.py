@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path, PurePosixPath
-from typing import Literal
 
 from emberge import CheckpointError
 from emberge.errors import AccessError
+from emberge.hookspecs import WantedFiles
+from emberge.model_folder import MODEL_SIGNS
 
-WantedFiles = Literal["all", "metadata", "ranges"]
-"""Files of a model to fetch: `ranges` are weights whose parts are read when they are needed."""
 METADATA = (
     *("*.json", "*.txt", "*.model", "*.jinja", "*.tiktoken", "*.vocab", "*.bpe", "*.spm"),
     *("*.codes", "*.py", "*.metadata", "README.md", "LICENSE*", "NOTICE*"),
@@ -20,16 +19,14 @@ METADATA = (
 """Names of a model's files other than weights."""
 OTHER_FORMATS = ("onnx/*", "openvino/*", "coreml/*", "original/*", "gguf/*")
 PICKLE = ".bin"
-MODEL_SIGNS = ("modules.json", "config.json", "adapter_config.json")
-"""Names of files of which every model has at least one."""
-_PATIENCE_SECONDS = {"metadata": 3.0, "all": 20.0, "ranges": 20.0}  # for a hub's answer
+# Seconds to wait for a hub's answer, by the files that are wanted.
+_PATIENCE_SECONDS: Mapping[WantedFiles, float] = {"metadata": 3.0, "all": 20.0, "ranges": 20.0}
 
 
 def select_metadata(names: Iterable[str]) -> list[str]:
     """Return the names of configs, tokenizers, code and licences."""
-    return [
-        str(p) for p in _skip_other_formats(names) if any(p.match(pattern) for pattern in METADATA)
-    ]
+    paths = _skip_other_formats(names)
+    return [str(path) for path in paths if any(map(path.match, METADATA))]
 
 
 def select_weights(names: Iterable[str]) -> list[str]:
@@ -42,8 +39,7 @@ def select_weights(names: Iterable[str]) -> list[str]:
 
 
 def _skip_other_formats(names: Iterable[str]) -> Sequence[PurePosixPath]:
-    paths = [PurePosixPath(name) for name in names]
-    return [p for p in paths if not any(p.match(pattern) for pattern in OTHER_FORMATS)]
+    return [path for path in map(PurePosixPath, names) if not any(map(path.match, OTHER_FORMATS))]
 
 
 def fetch_from_hub(reference: str, revision: str | None, files: WantedFiles) -> Path:
@@ -63,8 +59,8 @@ def fetch_from_hub(reference: str, revision: str | None, files: WantedFiles) -> 
             info = HfApi().model_info(
                 reference, revision=revision, timeout=_PATIENCE_SECONDS[files]
             )
-            names = _select_files([file.rfilename for file in info.siblings or ()], files)
-            patterns = _escape_patterns(names)
+            names = [file.rfilename for file in info.siblings or ()]
+            patterns = _build_patterns(names, files)
             return Path(snapshot_download(reference, revision=revision, allow_patterns=patterns))
     except ConnectionError:
         cached = _find_in_cache(reference, revision, files)
@@ -82,24 +78,19 @@ def find_commit(reference: str, revision: str | None) -> str:
     """
     from huggingface_hub import HfApi
 
+    patience = _PATIENCE_SECONDS["ranges"]
     with _asking_hub(reference):
-        return str(
-            HfApi()
-            .model_info(reference, revision=revision, timeout=_PATIENCE_SECONDS["ranges"])
-            .sha
-        )
+        return str(HfApi().model_info(reference, revision=revision, timeout=patience).sha)
 
 
-def _select_files(names: Sequence[str], files: str) -> list[str]:
-    metadata = select_metadata(names)
-    return metadata if files == "metadata" else [*metadata, *select_weights(names)]
+def _build_patterns(names: Sequence[str], files: WantedFiles) -> list[str]:
+    """Return a pattern for each of the names that is a wanted file, which no other name matches."""
+    wanted = select_metadata(names)
+    wanted += [] if files == "metadata" else select_weights(names)
+    return [re.sub(r"([*?\[])", r"[\1]", name) for name in wanted]
 
 
-def _escape_patterns(names: Iterable[str]) -> list[str]:
-    return [re.sub(r"([*?\[])", r"[\1]", name) for name in names]
-
-
-def _find_in_cache(reference: str, revision: str | None, files: str) -> Path | None:
+def _find_in_cache(reference: str, revision: str | None, files: WantedFiles) -> Path | None:
     """Return the copy in the hub's cache; None if it is incomplete."""
     from huggingface_hub import snapshot_download
     from huggingface_hub.errors import LocalEntryNotFoundError

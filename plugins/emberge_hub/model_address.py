@@ -17,12 +17,12 @@ from urllib.parse import urlsplit
 
 from emberge import CheckpointError
 from emberge.files import fill_once, find_user_cache
+from emberge.hookspecs import WantedFiles
+from emberge.model_folder import MODEL_SIGNS
 from emberge.tensor_files import SCHEMES, ServerFile
 
 from emberge_hub.hub import (
-    MODEL_SIGNS,
     PICKLE,
-    WantedFiles,
     fetch_from_hub,
     find_commit,
     select_metadata,

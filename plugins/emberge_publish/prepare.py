@@ -11,7 +11,7 @@ from typing import Any
 from emberge import CheckpointError, RecipeError
 from emberge.files import JSON_LIMIT, find_user_cache, read_json, read_regular
 from emberge.hashes import FileContent, HashCache
-from emberge.model_folder import hash_model, list_published_files
+from emberge.model_folder import HUB_ID, MODEL_SIGNS, hash_model, list_published_files
 from emberge.results import list_current_results, read_artifact, require_sound_result
 from emberge.wording import hide_places, join_some
 from emberge_evaluate import Scores, read_scores
@@ -23,7 +23,7 @@ from emberge_report import (
     split_card,
 )
 
-from emberge_publish.publication import CARD, NAME, RECORD, FileBody, Publication, PublishOptions
+from emberge_publish.publication import CARD, RECORD, FileBody, Publication, PublishOptions
 
 _NO_LICENCE = "no licence is stated; state one by --licence ID, in a recipe by `licence: ID`"
 
@@ -35,7 +35,7 @@ def prepare_publication(folder: Path, options: PublishOptions) -> Publication:
         CheckpointError: if the folder is not a model that a step made, or files changed after the step.
         RecipeError: if the name is not of the form `owner/name`.
     """
-    if not NAME.fullmatch(options.name):
+    if not HUB_ID.fullmatch(options.name):
         raise RecipeError(
             f"'{options.name}' is no name of a model on a hub; write it as owner/name"
         )
@@ -108,8 +108,7 @@ def _read_card(files: Mapping[str, Path]) -> str:
 
 
 def _require_model(folder: Path) -> None:
-    signs = ("modules.json", "config.json", "adapter_config.json")
-    if not any((folder / sign).is_file() for sign in signs):
+    if not any((folder / sign).is_file() for sign in MODEL_SIGNS):
         raise CheckpointError(
             f"{folder}: is no model: it has neither modules.json nor config.json; name the folder of one"
         )

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -19,7 +18,6 @@ if TYPE_CHECKING:
 CARD, RECORD = "README.md", "artifact.json"
 FileBody = Path | bytes
 """A file to upload, or the bytes that it will have on the hub."""
-NAME = re.compile(r"[\w][\w.-]*/[\w][\w.-]*")
 # Files that hubs write into a repository themselves.
 _HUB_FILES = (".gitattributes",)
 

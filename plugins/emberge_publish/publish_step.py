@@ -52,11 +52,10 @@ class Publish(Step):
         return (self.name,)
 
     def check(self, context: Preflight) -> Iterator[Problem]:
+        from emberge.model_folder import HUB_ID
         from huggingface_hub import get_token
 
-        from emberge_publish.publication import NAME
-
-        if not NAME.fullmatch(self.name):
+        if not HUB_ID.fullmatch(self.name):
             yield context.problem(f"'{self.name}' is no name on a hub; write owner/name", "name")
         if self.model.adapter is not None:
             text = (

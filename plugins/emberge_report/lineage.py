@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
@@ -12,7 +11,7 @@ from typing import Any, NamedTuple
 
 from emberge import Artifact, CheckpointError
 from emberge.contracts import BaseFacts, DataOrigin, MergeDetails, TrainingDetails
-from emberge.model_folder import find_model_name
+from emberge.model_folder import HUB_ID, HUB_NAME, find_model_name
 from emberge.results import OutFolder, read_artifact
 from emberge_hub import find_in_package
 
@@ -20,8 +19,6 @@ from emberge_report.markdown import CARD_FILE, read_front_matter, read_licence
 
 # Beginnings of references to folders.
 _PATH_BEGINNINGS = (".", "/", "~")
-_HUB_ID = re.compile(r"[\w][\w.-]*/[\w][\w.-]*")
-_HUB_NAME = re.compile(r"(?:[\w][\w.-]*/)?[\w][\w.-]*")  # names of old models have no owner
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,7 +112,7 @@ class _Search:
         whole_name, _, adapter = text.removeprefix("$").removeprefix("hf://").partition("+")
         name, _, revision = whole_name.rpartition("@")
         name, revision = (name, revision) if name else (whole_name, "")
-        if _HUB_ID.fullmatch(name) and not adapter:
+        if HUB_ID.fullmatch(name) and not adapter:
             link = f"https://huggingface.co/{name}" + (f"/tree/{revision}" if revision else "")
             parent = Parent(name, weight, revision or None, link, bases=(name,))
         else:
@@ -170,7 +167,7 @@ class _Search:
                 return None
         if name.startswith(_PATH_BEGINNINGS):
             return self._resolve(name)
-        if not _HUB_ID.fullmatch(name):
+        if not HUB_ID.fullmatch(name):
             return None
         from huggingface_hub import try_to_load_from_cache
 
@@ -252,7 +249,7 @@ def _read_texts(value: Any) -> tuple[str, ...]:
 
 def _read_hub_names(value: Any) -> tuple[str, ...]:
     """Return the names of models or data on a hub; other values, which a card may have, are left out."""
-    return tuple(name for name in _read_texts(value) if _HUB_NAME.fullmatch(name))
+    return tuple(name for name in _read_texts(value) if HUB_NAME.fullmatch(name))
 
 
 def _join_training_data(results: Iterable[_Result]) -> tuple[TrainingSet, ...]:

@@ -160,7 +160,9 @@ def _list_changed_options(backbone: Backbone) -> dict[str, Any]:
 
 def _read_adapter_ranks(folder: Path) -> AdapterFacts:
     """Return the ranks of an adapter's modules, from its config."""
-    path = folder / "adapter_config.json"
+    from emberge.model_folder import ADAPTER_CONFIG
+
+    path = folder / ADAPTER_CONFIG
     config = json.loads(path.read_text(encoding="utf-8"))
     return AdapterFacts(ranks=dict.fromkeys(config["target_modules"], config["r"]))
 

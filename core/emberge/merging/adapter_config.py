@@ -14,11 +14,10 @@ from typing import Any, BinaryIO
 import xxhash
 
 from emberge.errors import CheckpointError
-from emberge.model_folder import Checkpoint, find_model_name, read_object
+from emberge.model_folder import ADAPTER_CONFIG, Checkpoint, find_model_name, read_object
 from emberge.tensor_files import read_provenance
 from emberge.tensor_names import TensorNames, is_buffer
 
-CONFIG_FILE = "adapter_config.json"
 ORIGIN_KEY = "adapter_of"
 # Tensors up to this size are hashed whole, of larger ones 16 pages spread evenly over them: any
 # training moves all of a tensor, and a look at a base takes no longer than reading its header.
@@ -79,9 +78,9 @@ def read_adapter_config(folder: Path) -> AdapterConfig:
         CheckpointError: if the adapter is not a LoRA, or has options that are unknown or cannot be merged as
             weights.
     """
-    path = folder / CONFIG_FILE
+    path = folder / ADAPTER_CONFIG
     if not path.is_file():
-        raise CheckpointError(f"{folder}: is no adapter: it has no {CONFIG_FILE}")
+        raise CheckpointError(f"{folder}: is no adapter: it has no {ADAPTER_CONFIG}")
     config = read_object(path)
     kind = config.get("peft_type")
     if kind != "LORA":

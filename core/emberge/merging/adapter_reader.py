@@ -20,13 +20,11 @@ from emberge.merging.adapter_config import (
     require_base,
 )
 from emberge.merging.apply_adapter import AdaptedSpec, Change, LowRank, MagnitudeScale
-from emberge.model_folder import Checkpoint, TrunkConfig
+from emberge.model_folder import ADAPTER_WEIGHTS, Checkpoint, TrunkConfig
 from emberge.tensor_files import TensorSpec, read_header
-from emberge.tensor_names import HEAD, TensorNames, modernise_name
+from emberge.tensor_names import HEAD, PEFT_PREFIX, TensorNames, modernise_name
 
-WEIGHTS_FILE = "adapter_model.safetensors"
 _PICKLE_FILE = "adapter_model.bin"
-_PEFT_PREFIX = "base_model.model."
 _FACTOR_NAME = re.compile(
     r"(?P<module>.+)\.(?P<part>lora_A|lora_B|lora_embedding_A|lora_embedding_B|lora_magnitude_vector)"
     r"(?:\.(?!weight$)\w+)?(?:\.weight)?"
@@ -69,7 +67,7 @@ def read_adapter(folder: Path, *, whole: bool = True) -> Adapter | None:
         CheckpointError: if the adapter is missing, damaged or pickled, or cannot be merged.
     """
     config = read_adapter_config(folder)
-    file = folder / WEIGHTS_FILE
+    file = folder / ADAPTER_WEIGHTS
     if not file.is_file():
         if (folder / _PICKLE_FILE).is_file():
             raise CheckpointError(
@@ -77,14 +75,14 @@ def read_adapter(folder: Path, *, whole: bool = True) -> Adapter | None:
                 f"safely with `emberge safetensors {folder}`"
             )
         if whole:
-            raise CheckpointError(f"{folder}: has no {WEIGHTS_FILE}; get the file")
+            raise CheckpointError(f"{folder}: has no {ADAPTER_WEIGHTS}; get the file")
         return None
     specs, metadata = read_header(file)
     modules: dict[str, AdaptedModule] = {}
     whole_tensors: dict[str, TensorSpec] = {}
     for name, spec in specs.items():
         if _UNUSED_COPY_PART not in name:
-            _sort_tensor(config, spec, name.removeprefix(_PEFT_PREFIX), modules, whole_tensors)
+            _sort_tensor(config, spec, name.removeprefix(PEFT_PREFIX), modules, whole_tensors)
     return Adapter(folder, config, metadata, modules, whole_tensors)
 
 
@@ -137,7 +135,7 @@ class AdaptedCheckpoint(Checkpoint):
 
     @property
     def weight_bytes(self) -> int:
-        file = self.adapter.trunk / WEIGHTS_FILE
+        file = self.adapter.trunk / ADAPTER_WEIGHTS
         return self.base.weight_bytes + (file.stat().st_size if file.is_file() else 0)
 
     @functools.cached_property

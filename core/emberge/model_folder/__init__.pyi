@@ -4,6 +4,11 @@ from .checkpoint import Checkpoint as Checkpoint
 from .checkpoint import describe_other_format as describe_other_format
 from .compare_models import JoinedFacts as JoinedFacts
 from .compare_models import ModelPair as ModelPair
+from .folder_files import ADAPTER_CONFIG as ADAPTER_CONFIG
+from .folder_files import ADAPTER_WEIGHTS as ADAPTER_WEIGHTS
+from .folder_files import HUB_ID as HUB_ID
+from .folder_files import HUB_NAME as HUB_NAME
+from .folder_files import MODEL_SIGNS as MODEL_SIGNS
 from .folder_files import find_model_name as find_model_name
 from .folder_files import read_object as read_object
 from .folder_files import read_object_if_any as read_object_if_any

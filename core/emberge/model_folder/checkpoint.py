@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -12,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from emberge.errors import CheckpointError
 from emberge.model_folder.folder_files import (
     ADAPTER_CONFIG,
+    HUB_ID,
     OTHER_WEIGHTS,
     TOKENIZER_FILES,
     find_rule,
@@ -39,7 +39,6 @@ _QUANTISED_PARTS = frozenset(
         *("weight_scale_2", "weight_zero_point", "absmax", "quant_map", "quant_state", "SCB"),
     }
 )
-_HUB_ID = re.compile(r"\w[\w.-]*/[\w.-]+")
 _TOKENIZERS = tuple(name for name in TOKENIZER_FILES if not name.startswith("chat_template"))
 _OTHER_TOKENIZERS = (
     *("*.tiktoken", "*.spm", "*.bpe", "*.model", "bpe.codes", "*tokenizer_config.json"),
@@ -57,12 +56,12 @@ def describe_other_format(folder: Path) -> str | None:
     """Return an error that names a folder's unsupported format and the remedy; None if it is supported."""
     if (folder / ADAPTER_CONFIG).is_file():
         base = read_object_if_any(folder / ADAPTER_CONFIG).get("base_model_name_or_path")
-        own_words = f" of '{base}', which is not here" if base else ""
-        place = folder if folder.is_absolute() else f"./{folder}"
-        named = base if base and _HUB_ID.fullmatch(str(base)) else "./BASE"
+        of_base = f" of '{base}', which is not here" if base else ""
+        adapter_path = folder if folder.is_absolute() else f"./{folder}"
+        base_path = base if base and HUB_ID.fullmatch(str(base)) else "./BASE"
         return (
-            f"{folder}: is an adapter{own_words} (adapter_config.json); name it with its base, as "
-            f"{named}+{place}"
+            f"{folder}: is an adapter{of_base} ({ADAPTER_CONFIG}); name it with its base, as "
+            f"{base_path}+{adapter_path}"
         )
     for path in sorted(folder.iterdir()):
         rule = find_rule(path.name, folder=path.is_dir())

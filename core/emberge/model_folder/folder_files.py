@@ -25,6 +25,13 @@ TOKENIZER_FILES = (
     *("spiece.model", "chat_template.jinja", "chat_template.json"),
 )
 ADAPTER_CONFIG = "adapter_config.json"
+ADAPTER_WEIGHTS = "adapter_model.safetensors"
+MODEL_SIGNS = ("modules.json", "config.json", ADAPTER_CONFIG)
+"""Names of files of which every model has at least one."""
+HUB_ID = re.compile(r"\w[\w.-]*/\w[\w.-]*")
+"""Form of a model's id on a hub, `owner/name`."""
+HUB_NAME = re.compile(rf"{HUB_ID.pattern}|\w[\w.-]*")
+"""Form of a model's id on a hub, or of the name of an old model, which has no owner."""
 _CACHED_MODEL = re.compile(r"models--(.+?)--(.+)$")
 FOLDERS = ("additional_chat_templates",)
 """Folders with files of a model, in addition to the trunk's and the modules' folders."""

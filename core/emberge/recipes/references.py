@@ -6,19 +6,23 @@ import re
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
 
 from emberge.contracts import DataRef, FileRef, ModelRef, Reference
 from emberge.errors import CheckpointError, DataError, suggest
+from emberge.hookspecs import WantedFiles
 from emberge.interpreter import locate_package
-from emberge.model_folder import Checkpoint, describe_other_format, read_object
+from emberge.model_folder import (
+    ADAPTER_CONFIG,
+    ADAPTER_WEIGHTS,
+    MODEL_SIGNS,
+    Checkpoint,
+    describe_other_format,
+    read_object,
+)
 from emberge.plugins import Plugins
 from emberge.tensor_files import SCHEMES, WEIGHTS
 
-Files = Literal["all", "metadata", "ranges"]
 _PACKAGE_PREFIX = "pkg:"
-_ADAPTER_WEIGHTS = "adapter_model.safetensors"  # peft's name
-_MODEL_SIGN_FILES = ("modules.json", "config.json", "adapter_config.json")
 
 
 @dataclass(frozen=True)
@@ -58,7 +62,7 @@ def complete_reference(text: str) -> str:
     return f"./{text}" if bare else text
 
 
-def locate_model(reference: ModelRef, plugins: Plugins, files: Files = "all") -> LocatedModel:
+def locate_model(reference: ModelRef, plugins: Plugins, files: WantedFiles = "all") -> LocatedModel:
     """Find a model outside the recipe.
 
     Raises:
@@ -78,13 +82,15 @@ def locate_model(reference: ModelRef, plugins: Plugins, files: Files = "all") ->
     return LocatedModel(name, folder) if base is None else LocatedModel(name, base, folder)
 
 
-def _find_base(adapter: Path, reference: ModelRef, plugins: Plugins, files: Files) -> Path | None:
+def _find_base(
+    adapter: Path, reference: ModelRef, plugins: Plugins, files: WantedFiles
+) -> Path | None:
     """Return the base that the config of an adapter names: a folder, or a model that a plugin knows.
 
     A folder's path is relative to the recipe or to the adapter. The result is None if the base is nowhere;
     the code that reads weights then refuses the adapter's folder, with the remedy.
     """
-    content = read_object(Checkpoint(adapter).trunk / "adapter_config.json")
+    content = read_object(Checkpoint(adapter).trunk / ADAPTER_CONFIG)
     keys = ("base_model_name_or_path", "revision")
     name, revision = (str(content.get(key) or "") for key in keys)
     paths = (place / name for place in (reference.folder, adapter.parent, adapter))
@@ -96,7 +102,7 @@ def _find_base(adapter: Path, reference: ModelRef, plugins: Plugins, files: File
     return base
 
 
-def locate_adapter(reference: ModelRef, plugins: Plugins, files: Files = "all") -> Path:
+def locate_adapter(reference: ModelRef, plugins: Plugins, files: WantedFiles = "all") -> Path:
     """Find the folder of the adapter in `model+adapter`.
 
     Raises:
@@ -105,8 +111,8 @@ def locate_adapter(reference: ModelRef, plugins: Plugins, files: Files = "all") 
     """
     text = reference.adapter or ""
     adapter = _locate_folder(text, reference, plugins, files)
-    if not (Checkpoint(adapter).trunk / "adapter_config.json").is_file():
-        raise CheckpointError(f"'{text}' is no adapter: it has no adapter_config.json")
+    if not (Checkpoint(adapter).trunk / ADAPTER_CONFIG).is_file():
+        raise CheckpointError(f"'{text}' is no adapter: it has no {ADAPTER_CONFIG}")
     return adapter
 
 
@@ -126,8 +132,8 @@ def describe_missing_weights(reference: ModelRef, located: LocatedModel) -> str 
     if located.adapter is None or not is_folder_reference(text):
         return None
     trunk = Checkpoint(located.adapter).trunk
-    has_weights = any(trunk.glob(f"{Path(_ADAPTER_WEIGHTS).stem}.*"))
-    return None if has_weights else _describe_missing_file(text, _ADAPTER_WEIGHTS, located.adapter)
+    has_weights = any(trunk.glob(f"{Path(ADAPTER_WEIGHTS).stem}.*"))
+    return None if has_weights else _describe_missing_file(text, ADAPTER_WEIGHTS, located.adapter)
 
 
 def _describe_missing_file(text: str, file: str, folder: Path) -> str:
@@ -173,7 +179,7 @@ def list_kept_checkpoints(folder: Path) -> list[Path]:
     return sorted((p for p in paths if p.is_dir() and not p.name.startswith(".")), key=key)
 
 
-def _locate_folder(text: str, reference: ModelRef, plugins: Plugins, files: Files) -> Path:
+def _locate_folder(text: str, reference: ModelRef, plugins: Plugins, files: WantedFiles) -> Path:
     if is_folder_reference(text):
         folder = resolve_outside_path(text, reference)
         if not folder.is_dir():
@@ -181,9 +187,9 @@ def _locate_folder(text: str, reference: ModelRef, plugins: Plugins, files: File
             raise CheckpointError(
                 f"'{text}': there is no such folder (looked for {folder.absolute()}){hint}"
             )
-        if any((folder / sign).is_file() for sign in _MODEL_SIGN_FILES):
+        if any((folder / sign).is_file() for sign in MODEL_SIGNS):
             return folder
-        subfolders = sorted(p.parent.name for s in _MODEL_SIGN_FILES for p in folder.glob(f"*/{s}"))
+        subfolders = sorted(p.parent.name for s in MODEL_SIGNS for p in folder.glob(f"*/{s}"))
         hint = f"; did you mean '{text.rstrip('/')}/{subfolders[0]}'?" if subfolders else ""
         raise CheckpointError(
             f"'{text}' is no model: it has neither modules.json nor config.json{hint}"

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from emberge import Problem
 from emberge.merging import MergeInput, MergePlan, TensorPlan, describe_base
-from emberge.model_folder import Checkpoint, read_object_if_any
+from emberge.model_folder import ADAPTER_CONFIG, Checkpoint, read_object_if_any
 from emberge.tensor_names import POOLER, TensorNames, find_head
 
 from emberge_merge.adapters.low_rank import Combination, Truncation
@@ -48,7 +48,7 @@ def describe_language_adapters(plan: MergePlan) -> Iterator[str]:
     for model in plan.request.inputs:
         if model.adapter is None:
             continue
-        config = read_object_if_any(Checkpoint(model.adapter).trunk / "adapter_config.json")
+        config = read_object_if_any(Checkpoint(model.adapter).trunk / ADAPTER_CONFIG)
         if (task := config.get("task_type")) in ("CAUSAL_LM", "SEQ_2_SEQ_LM"):
             yield (
                 f"'{model.name}' is an adapter of type {task}, and the result is one of the model without "

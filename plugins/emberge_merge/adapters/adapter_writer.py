@@ -12,11 +12,12 @@ from typing import Any
 
 from emberge import CheckpointError
 from emberge.files import writing
+from emberge.model_folder import ADAPTER_CONFIG, ADAPTER_WEIGHTS
+from emberge.tensor_names import PEFT_PREFIX
 from torch import Tensor
 
 from emberge_merge.adapters.low_rank import LowRankFactors
 
-_PEFT_PREFIX = "base_model.model."
 # Names of modules that are tables of embeddings.
 _TABLE_NAME = re.compile(r"(?:embeddings?|embed_tokens|embed_in|wte|wpe|shared)$")
 
@@ -87,24 +88,24 @@ class AdapterParts:
         tensors = dict(self._list_tensors(whole_tensors))
         with writing(folder, "the adapter"):
             # One entry alone, as safetensors writes several in an order of chance.
-            save_file(tensors, folder / "adapter_model.safetensors", metadata=dict(metadata))
+            save_file(tensors, folder / ADAPTER_WEIGHTS, metadata=dict(metadata))
             text = json.dumps(self._build_config(base), indent=2, ensure_ascii=False)
-            (folder / "adapter_config.json").write_text(text + "\n", encoding="utf-8")
+            (folder / ADAPTER_CONFIG).write_text(text + "\n", encoding="utf-8")
 
     def _list_tensors(self, whole_tensors: Mapping[str, Tensor]) -> Iterator[tuple[str, Tensor]]:
         for module, product in self.factors.items():
             if _TABLE_NAME.search(module):
                 # A table stores [tokens, features]: the product of an adapter's factors is its transpose.
-                yield f"{_PEFT_PREFIX}{module}.lora_embedding_A", product.b.T.contiguous()
-                yield f"{_PEFT_PREFIX}{module}.lora_embedding_B", product.a.T.contiguous()
+                yield f"{PEFT_PREFIX}{module}.lora_embedding_A", product.b.T.contiguous()
+                yield f"{PEFT_PREFIX}{module}.lora_embedding_B", product.a.T.contiguous()
             else:
                 a, b = (product.b.T, product.a.T) if self.transposed else (product.a, product.b)
-                yield f"{_PEFT_PREFIX}{module}.lora_A.weight", a.contiguous()
-                yield f"{_PEFT_PREFIX}{module}.lora_B.weight", b.contiguous()
+                yield f"{PEFT_PREFIX}{module}.lora_A.weight", a.contiguous()
+                yield f"{PEFT_PREFIX}{module}.lora_B.weight", b.contiguous()
         for name, tensor in whole_tensors.items():
             module, last = _strip_weight(name), name.rpartition(".")[2]
             inner = f"{module}.base_layer" if module in self.factors else module
-            yield f"{_PEFT_PREFIX}{inner}.{last}", tensor.contiguous()
+            yield f"{PEFT_PREFIX}{inner}.{last}", tensor.contiguous()
 
     def _build_config(self, base: str) -> dict[str, Any]:
         ranks = {module: factors.rank for module, factors in self.factors.items()}

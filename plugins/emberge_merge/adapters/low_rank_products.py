@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from emberge.merging import AdaptedSpec, LowRank, MergePlan, TensorPlan
+from emberge.model_folder import ADAPTER_WEIGHTS
 from emberge.tensor_files import DerivedTensor, TensorSpec
 from emberge.tensor_names import TensorNames
 
@@ -22,8 +23,6 @@ from emberge_merge.adapters.low_rank import (
 if TYPE_CHECKING:
     from emberge.tensor_files import TensorReader
     from torch import Tensor
-
-_ADAPTER_WEIGHTS = "adapter_model.safetensors"  # peft's name
 
 
 @dataclass(frozen=True)
@@ -96,7 +95,7 @@ def _find_products(spec: TensorSpec, base: TensorSpec) -> Sequence[LowRank] | No
     if isinstance(spec, AdaptedSpec) and (not products or len(products) < len(spec.changes)):
         return None
     # Of an adapted table of embeddings training keeps a copy, which should be the base's.
-    is_base = origin.file.name != _ADAPTER_WEIGHTS or _have_equal_bytes(origin, base)
+    is_base = origin.file.name != ADAPTER_WEIGHTS or _have_equal_bytes(origin, base)
     return products if is_base else None
 
 

@@ -28,10 +28,13 @@ def test_a_folder_with_safetensors_needs_no_pickle() -> None:
     assert select_weights([*OTHERS, *names, "onnx/model.bin"]) == [
         *("model.safetensors", "3_D/c.safetensors", "2_Dense/b.bin")
     ]
-    assert hub._select_files(["a.json", *names], "metadata") == ["a.json"]
-    assert hub._select_files(["a.json", "a.bin"], "all") == ["a.json", "a.bin"]
+    assert hub._build_patterns(["a.json", *names], "metadata") == ["a.json"]
+    assert hub._build_patterns(["a.json", "a.bin"], "all") == ["a.json", "a.bin"]
     # Names of files are no patterns.
-    assert hub._escape_patterns(["a.json", "b[1]*?.txt"]) == ["a.json", "b[[]1][*][?].txt"]
+    assert hub._build_patterns(["a.json", "b[1]*?.txt"], "metadata") == [
+        "a.json",
+        "b[[]1][*][?].txt",
+    ]
 
 
 @pytest.mark.parametrize(

@@ -6,8 +6,9 @@ from pathlib import Path
 
 import pytest
 from emberge import CheckpointError
+from emberge.model_folder import HUB_ID
 from emberge_publish.prepare import choose_files, complete_card
-from emberge_publish.publication import NAME, PublishOptions
+from emberge_publish.publication import PublishOptions
 from emberge_report import MODEL_NAME_COMMENT
 
 
@@ -57,4 +58,4 @@ def test_the_published_card_loads_the_model_by_its_name_on_the_hub(call: str) ->
 
 @pytest.mark.parametrize("name", ["soup", "a/b/c", "../soup"])
 def test_a_name_is_owner_and_name(name: str) -> None:
-    assert NAME.fullmatch(name) is None
+    assert HUB_ID.fullmatch(name) is None
