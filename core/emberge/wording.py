@@ -121,6 +121,11 @@ def hide_places(value: Any) -> Any:
     return [hide_places(one) for one in value] if isinstance(value, list | tuple) else value
 
 
+def make_file_name(text: str) -> str:
+    """Return a text as a file name that every file system accepts."""
+    return re.sub(r"[^\w.=+-]+", "-", text).strip(".") or "_"
+
+
 def shorten(text: str, most: int) -> str:
     """Return text as one line of at most `most` characters; what is cut ends with an ellipsis."""
     line = " ".join(text.split())

@@ -158,7 +158,7 @@ class Arm:
         return tuple(self.columns.values())
 
     @property
-    def draws(self) -> Mapping[str, tuple[str, ...]]:
+    def columns_by_draw(self) -> Mapping[str, tuple[str, ...]]:
         """Names of the columns of each independent draw, by its seed."""
         return self.grouped or {seeds: (name,) for seeds, name in self.columns.items()}
 

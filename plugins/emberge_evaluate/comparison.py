@@ -12,7 +12,7 @@ from emberge import TaskInfo, TaskScore, Units, make_seed
 from emberge_evaluate.columns import Arm
 from emberge_evaluate.requirements import Demand, Requirement, describe_demand, describe_forgetting
 from emberge_evaluate.scores import ColumnKey, Comparison, Estimate, Interval, Verdict
-from emberge_evaluate.task_groups import MEAN_OF, average_scores, list_group_parts
+from emberge_evaluate.task_groups import MEAN_BY_GROUP, average_scores, list_group_parts
 
 if TYPE_CHECKING:
     import numpy as np
@@ -46,7 +46,7 @@ class Judge:
     Units (queries, pairs, texts) are drawn within each task, and scores are averaged over tasks. For a mean
     over several tasks without units (clustering), the tasks are drawn. The few seeds are not drawn: their
     spread enters by Student's t. If two arms have the same seeds, they are compared seed by seed (a paired
-    test), otherwise as two samples (Welch, 1947). A single model is an arm too. The tasks compared `on` are
+    test), otherwise as two samples (Welch, 1947). A single model is an arm too. A `group` of tasks is
     "all", "type", "in", "out", "elsewhere", a kind of task such as "kind:sts", or the name of a task.
     """
 
@@ -60,7 +60,7 @@ class Judge:
         resamples: int = RESAMPLES,
     ) -> None:
         self.tasks = tasks
-        self.less = any(task.less_is_better for task in tasks)
+        self.less_is_better = any(task.less_is_better for task in tasks)
         self.scores = scores
         self.models = {name: row for row, name in enumerate(scores)}
         self.arms = {name: Arm(ColumnKey(name), {"": name}) for name in scores}
@@ -71,29 +71,31 @@ class Judge:
         self._samples: dict[str, Array | None] = {}
         self._means_of: dict[str, Array | None] = {}
 
-    def estimate(self, arm: str, on: str) -> Estimate:
+    def estimate(self, arm: str, group: str) -> Estimate:
         """Return an arm's score with its interval: the mean of its models (a single model is also an arm)."""
-        points, samples = self._score_arm(arm, on)
+        points, samples = self._score_arm(arm, group)
         draws = None if samples is None else samples.mean(0)
         score = SampledNumber(float(points.mean()), draws, *_estimate_seed_error(points))
         spread = float(points.std(ddof=1)) if len(points) > 1 else None
         return Estimate(score.value, spread, *(self._compute_interval(score) or (None, None)))
 
-    def compare(self, arm: str, other: str, on: str) -> Comparison:
+    def compare(self, arm: str, other: str, group: str) -> Comparison:
         """Return the difference, `arm` minus `other`, with its two-sided interval."""
-        found = self._subtract(arm, other, on)
+        found = self._subtract(arm, other, group)
         low, high = self._compute_interval(found) or (None, None)
-        mean = MEAN_OF.get(on, on)
-        return Comparison(arm, other, mean, found.value, low, high, found.by_seed, self.less)
+        mean = MEAN_BY_GROUP.get(group, group)
+        return Comparison(
+            arm, other, mean, found.value, low, high, found.by_seed, self.less_is_better
+        )
 
     def judge(
-        self, requirement: Requirement, demand: Demand, arm: str, other: str, on: str
+        self, requirement: Requirement, demand: Demand, arm: str, other: str, group: str
     ) -> Verdict:
-        """Return the verdict, as numbers and text, on one requirement for the group of tasks `on`."""
+        """Return the verdict, as numbers and text, on one requirement for a group of tasks."""
         from emberge_evaluate.bootstrap import compute_lower_bound
 
-        found = self._subtract(arm, other, on)
-        sign = -1 if self.less else 1
+        found = self._subtract(arm, other, group)
+        sign = -1 if self.less_is_better else 1
         bound = compute_lower_bound(sign * self._add_noise(found))
         is_forgetting = demand == "forgetting"
         points = (requirement.forgetting or 0.0) if is_forgetting else requirement.margin
@@ -104,7 +106,7 @@ class Judge:
             model=arm,
             other=other,
             demand=demand,
-            tasks=on if is_forgetting else requirement.tasks,
+            tasks=group if is_forgetting else requirement.tasks,
             margin=points,
             difference=sign * found.value,
             lower_bound=bound,
@@ -112,40 +114,45 @@ class Judge:
         names = self._name_arm(arm), self._name_arm(other)
         if is_forgetting:
             return replace(verdict, text=describe_forgetting(verdict, *names))
-        return replace(verdict, text=describe_demand(verdict, *names, less=self.less))
+        return replace(
+            verdict, text=describe_demand(verdict, *names, less_is_better=self.less_is_better)
+        )
 
     def _name_arm(self, arm: str) -> str:
         count = len(self.arms[arm].columns)
         return arm if count == 1 else f"{arm} ({count} seeds)"
 
-    def _score_arm(self, arm: str, on: str) -> tuple[Array, Array | None]:
+    def _score_arm(self, arm: str, group: str) -> tuple[Array, Array | None]:
         """Return (scores of the arm's models, their scores on every draw); the latter is None without draws.
 
         If a model is evaluated under several seeds, it counts once, with its mean.
         """
         import numpy as np
 
-        draws = list(self.arms[arm].draws.values())
+        columns_by_draw = self.arms[arm].columns_by_draw.values()
         points = np.array(
             [
-                np.mean([average_scores(self.tasks, self.scores[m], on) for m in names])
-                for names in draws
+                np.mean([average_scores(self.tasks, self.scores[m], group) for m in names])
+                for names in columns_by_draw
             ]
         )
-        samples = self._draw_means(on)
+        samples = self._draw_means(group)
         if samples is None:
             return points, None
-        rows = [[self.models[model] for model in names] for names in draws]
+        rows = [[self.models[model] for model in names] for names in columns_by_draw]
         return points, np.stack([samples[several].mean(0) for several in rows])
 
-    def _subtract(self, arm: str, other: str, on: str) -> SampledNumber:
+    def _subtract(self, arm: str, other: str, group: str) -> SampledNumber:
         """Return the difference `arm` minus `other`: seed by seed if both have the same seeds."""
-        points, samples = self._score_arm(arm, on)
-        other_points, other_samples = self._score_arm(other, on)
+        points, samples = self._score_arm(arm, group)
+        other_points, other_samples = self._score_arm(other, group)
         draws = None
         if samples is not None and other_samples is not None:
             draws = samples.mean(0) - other_samples.mean(0)
-        seeds, other_seeds = list(self.arms[arm].draws), list(self.arms[other].draws)
+        seeds, other_seeds = (
+            list(self.arms[arm].columns_by_draw),
+            list(self.arms[other].columns_by_draw),
+        )
         if len(seeds) > 1 and set(seeds) == set(other_seeds):
             gains = points - other_points[[other_seeds.index(seed) for seed in seeds]]
             by_seed = dict(zip(seeds, map(float, gains), strict=True))
@@ -173,16 +180,16 @@ class Judge:
         noisy: Array = draws + number.error * rng.standard_t(number.freedom, self._resamples)
         return noisy
 
-    def _draw_means(self, on: str) -> Array | None:
+    def _draw_means(self, group: str) -> Array | None:
         """Return means on every draw, [models, resamples]; None if neither units nor tasks can be drawn."""
-        if on not in self._means_of:
-            parts = list_group_parts(self.tasks, on)
+        if group not in self._means_of:
+            parts = list_group_parts(self.tasks, group)
             varies = any(
                 len(part) > 1 or self._resample_task(part[0]) is not None for part in parts
             )
             means = [self._mean_over_tasks(part) for part in parts] if varies else []
-            self._means_of[on] = sum(means[1:], start=means[0]) / len(means) if means else None
-        return self._means_of[on]
+            self._means_of[group] = sum(means[1:], start=means[0]) / len(means) if means else None
+        return self._means_of[group]
 
     def _mean_over_tasks(self, tasks: Sequence[TaskInfo]) -> Array:
         """Return means over tasks on every draw, [models, resamples]."""

@@ -22,17 +22,17 @@ from emberge import (
     TaskScore,
     Workspace,
 )
-from emberge.wording import join_some
+from emberge.wording import join_some, make_file_name
 
 from emberge_evaluate.columns import Column, find_incomplete_column_problems, split_columns
-from emberge_evaluate.kept_scores import Plans, make_file_name, plan_tasks, score_model
 from emberge_evaluate.markdown_scores import draw_scores
 from emberge_evaluate.requirements import Requirement
 from emberge_evaluate.score_result import build_scores, find_forgetting_group
 from emberge_evaluate.scores import ColumnKey
 from emberge_evaluate.scores_file import SCORES_FILE, write_scores
+from emberge_evaluate.scoring import Plans, plan_tasks, score_model
 from emberge_evaluate.scoring_step import (
-    ScoreModel,
+    ModelScoring,
     build_scoring_parts,
     choose_evaluators,
     choose_free_name,
@@ -41,7 +41,7 @@ from emberge_evaluate.scoring_step import (
     preview_tasks,
     read_part_scores,
 )
-from emberge_evaluate.task_groups import DOMAIN_WORDS
+from emberge_evaluate.task_groups import DOMAIN_BY_WORD
 
 TABLE_FILE = "scores.md"
 
@@ -159,15 +159,15 @@ class Evaluate(Step):
         if tasks is not None:
             for option, message in self._find_task_problems(tasks):
                 yield context.problem(message, option)
-            words = [word for word in self._task_words if word not in DOMAIN_WORDS]
+            words = [word for word in self._task_words if word not in DOMAIN_BY_WORD]
             for message in find_unknown_words(words, tasks):
                 yield context.problem(message, "require")
 
     def _check_models(self, context: Preflight) -> Iterator[Problem]:
-        if not self._parts:  # they look at their models themselves
+        if not self._parts:  # its scoring steps check their models themselves
             for entry in self._entries:
                 evaluators = choose_evaluators(self.evaluators, entry.backbone)
-                yield from ScoreModel(model=entry.model, evaluators=evaluators).check(context)
+                yield from ModelScoring(model=entry.model, evaluators=evaluators).check(context)
         entry_counts = Counter((entry.model.text, entry.name) for entry in self.models)
         for (text, _), count in entry_counts.items():
             if count > 1:
@@ -220,26 +220,13 @@ class Evaluate(Step):
             yield "evaluators", message
 
     def run(self, workspace: Workspace) -> Artifact:
-        for _, message in (*self._find_require_problems(), *self._find_compare_problems()):
-            raise RecipeError(message)
         models = self._find_models(workspace)
         plans = plan_tasks(self.evaluators, workspace, task_words=self._task_words)
         tasks = list(_add_notes(plans, models))
         for _, message in self._find_task_problems(tasks):
             raise RecipeError(message)
         self._require_forgetting(tasks)
-        scores: dict[str, dict[str, TaskScore]] = {}
-        for number, column in enumerate(models, 1):
-            model, part = column.model, self._parts.get(column.reference.text)
-            model_scores = read_part_scores(part, model, tasks, workspace)
-            scores[column.name] = model_scores or score_model(
-                model,
-                self._choose_plans(column.reference, plans, workspace),
-                workspace,
-                name=column.name,
-                number=number,
-                of=len(models),
-            )
+        scores = self._score_models(models, plans, tasks, workspace)
         scored = split_columns(models, tasks, scores)
         result = build_scores(
             scored, self.require, base=self.base, compare=self.compare, seed=workspace.seed
@@ -260,6 +247,28 @@ class Evaluate(Step):
             table=TABLE_FILE,
             unmet=tuple(verdict.text for verdict in result.requirements if not verdict.met),
         )
+
+    def _score_models(
+        self,
+        models: Sequence[Column],
+        plans: Plans,
+        tasks: Sequence[TaskInfo],
+        workspace: Workspace,
+    ) -> dict[str, dict[str, TaskScore]]:
+        """Return each model's scores by the tasks' labels, from its scoring step if that has them all."""
+        scores: dict[str, dict[str, TaskScore]] = {}
+        for number, column in enumerate(models, 1):
+            part = self._parts.get(column.reference.text)
+            part_scores = read_part_scores(part, column.model, tasks, workspace)
+            scores[column.name] = part_scores or score_model(
+                column.model,
+                self._choose_plans(column.reference, plans, workspace),
+                workspace,
+                name=column.name,
+                number=number,
+                of=len(models),
+            )
+        return scores
 
     def _choose_plans(self, reference: ModelRef, plans: Plans, workspace: Workspace) -> Plans:
         """Return the evaluators and tasks for a model, which may have its own backbone."""

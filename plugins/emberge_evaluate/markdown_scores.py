@@ -95,12 +95,12 @@ def _format_number(value: float | None, row: ScoreRow, table: ScoreTable) -> str
     if row.quantity in ("rank", "cost"):
         return f"{value:.2f}" if row.quantity == "rank" else f"{value:.3g}"
     sign = "+" if row.quantity == "difference" else ""
-    return f"{value:{sign}.3f}" if table.less else f"{100 * value:{sign}.1f}"
+    return f"{value:{sign}.3f}" if table.less_is_better else f"{100 * value:{sign}.1f}"
 
 
 def _draw_differences(scores: Scores, words: str) -> Iterator[str]:
     """Yield the tables of differences in means; `words` say what their intervals are of."""
-    unit = "of losses, of which less is better" if scores.less else "in points"
+    unit = "of losses, of which less is better" if scores.less_is_better else "in points"
     for table in build_difference_tables(scores):
         rows = [row for row in table.rows if row.task is None] or table.rows
         yield ""

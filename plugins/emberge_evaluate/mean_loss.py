@@ -42,8 +42,7 @@ from emberge.training import (
     find_loss_problems,
     find_prediction_problems,
 )
-
-from emberge_evaluate.kept_scores import make_file_name
+from emberge.wording import make_file_name
 
 if TYPE_CHECKING:
     from emberge.training import Session
@@ -244,10 +243,10 @@ class MeanLoss(TextOptions, Evaluator):
 
 def _score_batches(session: Session, task: TaskInfo) -> TaskScore:
     """Return the mean of the losses of a session's batches."""
-    losses = []
-    for step in range(session.plan.steps):
-        losses.append(float(session.backward(session.plan[step]).loss))
-        session.encoder.module.zero_grad(set_to_none=True)
+    # A model without trainable weights gets no gradients, so that a pass is only a forward pass.
+    session.encoder.module.requires_grad_(False)
+    steps = range(session.plan.steps)
+    losses = [float(session.backward(session.plan[step]).loss) for step in steps]
     units = Units("batch", "mean", losses)
     return TaskScore(task, sum(losses) / len(losses), units, {"batches": len(losses)})
 

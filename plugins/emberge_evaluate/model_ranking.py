@@ -29,13 +29,13 @@ class Ranked:
     behind: float
 
 
-def rank_models(values: Mapping[str, float], *, less: bool = False) -> tuple[Ranked, ...]:
+def rank_models(values: Mapping[str, float], *, less_is_better: bool = False) -> tuple[Ranked, ...]:
     """Return the models from the best to the worst.
 
-    If values are equal, the first model ranks higher. With `less` lower values are better. NaN ranks last.
+    If values are equal, the first model ranks higher. NaN ranks last.
     """
     oriented = {
-        name: (-value if less else value) if math.isfinite(value) else -math.inf
+        name: (-value if less_is_better else value) if math.isfinite(value) else -math.inf
         for name, value in values.items()
     }
     order = sorted(values, key=oriented.__getitem__, reverse=True)

@@ -60,10 +60,10 @@ class Requirement:
             yield "a requirement needs the model that it is about; name it under 'model'"
 
 
-def describe_demand(verdict: Verdict, arm: str, other: str, *, less: bool) -> str:
+def describe_demand(verdict: Verdict, arm: str, other: str, *, less_is_better: bool) -> str:
     """Return the sentence on a difference that is "better_than" or "not_worse_than" another arm's score.
 
-    A positive difference is a gain; `less` is True for losses.
+    A positive difference is a gain; `less_is_better` is True for losses.
     """
     margin, difference = verdict.margin, 100 * verdict.difference
     if verdict.demand == "better_than":
@@ -74,7 +74,7 @@ def describe_demand(verdict: Verdict, arm: str, other: str, *, less: bool) -> st
         by = f"at most {margin:g} points worse" if margin else "not worse"
         claim, least, condition = f"{by} than {other}", -margin, "at least"
         doubt, is_near = "is too uncertain", difference >= -margin
-    unit = "points of gain" if less else "points"
+    unit = "points of gain" if less_is_better else "points"
     doubt = f" {doubt}" if is_near and not verdict.met else ""
     return (
         f"{arm} is to be {claim} on {verdict.tasks}: {difference:+.2f} {unit}{doubt} (lower bound "

@@ -12,8 +12,8 @@ from emberge.contracts import MergeDetails, TrainingCost, TrainingDetails
 from emberge_evaluate.columns import Column, ScoredColumns, find_arms
 from emberge_evaluate.comparison import Judge
 from emberge_evaluate.requirements import Requirement
-from emberge_evaluate.scores import ColumnKey, Comparison, Scores, Task, Verdict
-from emberge_evaluate.task_groups import GROUP_OF, MEAN_OF, list_mean_groups
+from emberge_evaluate.scores import ColumnKey, Comparison, ScoredTask, Scores, Verdict
+from emberge_evaluate.task_groups import GROUP_BY_WORD, MEAN_BY_GROUP, list_mean_groups
 
 
 def build_scores(
@@ -66,39 +66,39 @@ def _score_arms(
     groups = list_mean_groups(judge.tasks)
     values = {name: {task: judge.estimate(name, task) for task in tasks} for name in names}
     means = {
-        name: {MEAN_OF.get(group, group): judge.estimate(name, group) for group in groups}
+        name: {MEAN_BY_GROUP.get(group, group): judge.estimate(name, group) for group in groups}
         for name in names
     }
     rows = {name: {**values[name], **means[name]}.items() for name in names}
     spreads = {
-        name: {on: one.spread for on, one in row if one.spread is not None}
+        name: {key: one.spread for key, one in row if one.spread is not None}
         for name, row in rows.items()
     }
     all_pairs = dict.fromkeys([*((name, names[0]) for name in names[1:]), *pairs])
     return Scores(
         fingerprints=dict.fromkeys(names, ""),
         tasks=tuple(_store_task(task, judge.scores) for task in judge.tasks),
-        values={name: {on: one.mean for on, one in row.items()} for name, row in values.items()},
-        means={name: {on: one.mean for on, one in row.items()} for name, row in means.items()},
+        values={name: {key: one.mean for key, one in row.items()} for name, row in values.items()},
+        means={name: {key: one.mean for key, one in row.items()} for name, row in means.items()},
         intervals={
-            name: {on: one.interval for on, one in row if one.interval}
+            name: {key: one.interval for key, one in row if one.interval}
             for name, row in rows.items()
         },
         spreads={name: row for name, row in spreads.items() if row},
         comparisons=tuple(
-            judge.compare(name, other, on)
+            judge.compare(name, other, group)
             for name, other in all_pairs
             if name != other
-            for on in (*groups, *tasks)
+            for group in (*groups, *tasks)
         ),
         columns={key.name: key for key in keys if key != ColumnKey(key.name)},
     )
 
 
-def _store_task(task: TaskInfo, scores: Mapping[str, Mapping[str, TaskScore]]) -> Task:
+def _store_task(task: TaskInfo, scores: Mapping[str, Mapping[str, TaskScore]]) -> ScoredTask:
     """Return the task as it is stored, with its units for resampling."""
     units = next(iter(scores.values()))[task.name].units
-    return Task(
+    return ScoredTask(
         name=task.name,
         kind=task.kind,
         metric=task.metric,
@@ -201,14 +201,14 @@ def _judge_demands(
     sizes = dict.fromkeys(column.key.size for column in columns)
     seen_demands = set()
     for requirement in require:
-        on = GROUP_OF.get(requirement.tasks, requirement.tasks)
+        group = GROUP_BY_WORD.get(requirement.tasks, requirement.tasks)
         for size, (demand, reference) in itertools.product(sizes, requirement.list_demands()):
             rivals = arms_of[reference.text, size]
             for arm, rival in itertools.product(arms_of[str(requirement.model), size], rivals):
-                key = (arm, rival, demand, on, requirement.margin)
+                key = (arm, rival, demand, group, requirement.margin)
                 if arm != rival and key not in seen_demands:
                     seen_demands.add(key)
-                    yield judge.judge(requirement, demand, arm, rival, on)
+                    yield judge.judge(requirement, demand, arm, rival, group)
 
 
 def _judge_forgetting(

@@ -10,8 +10,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
-from emberge_evaluate.scores import MEANS, Interval, Scores, Task
-from emberge_evaluate.task_groups import DOMAINS, read_group_kind
+from emberge_evaluate.scores import Interval, ScoredTask, Scores
+from emberge_evaluate.task_groups import TITLE_BY_DOMAIN, TITLE_BY_MEAN, read_group_kind
 
 # Largest number of tasks whose rows come before those of means.
 _MOST_TASKS_BEFORE_MEANS = 6
@@ -41,20 +41,20 @@ class ScoreRow:
 
     title: str
     cells: Mapping[str, ScoreCell]
-    task: Task | None = None
+    task: ScoredTask | None = None
     quantity: Quantity = "score"
 
 
 @dataclass(frozen=True, slots=True)
 class ScoreTable:
-    """Table of scores, or of differences from `reference`; `less` is True for losses.
+    """Table of scores, or of differences from `reference`; `less_is_better` is True for losses.
 
     `facts` are rows about whole models: what they forgot, their ranks, the costs of their training.
     """
 
     models: tuple[str, ...]
     rows: tuple[ScoreRow, ...]
-    less: bool
+    less_is_better: bool
     reference: str | None = None
     facts: tuple[ScoreRow, ...] = ()
 
@@ -66,8 +66,13 @@ class ScoreTable:
 
 def build_table(scores: Scores) -> ScoreTable:
     """Return the table of all scores and of the facts of models."""
-    rows = (_mark_best(row, less=scores.less) for row in _build_rows(scores, scores.models))
-    return ScoreTable(scores.models, tuple(rows), scores.less, facts=tuple(_build_facts(scores)))
+    rows = (
+        _mark_best(row, less_is_better=scores.less_is_better)
+        for row in _build_rows(scores, scores.models)
+    )
+    return ScoreTable(
+        scores.models, tuple(rows), scores.less_is_better, facts=tuple(_build_facts(scores))
+    )
 
 
 def build_difference_tables(scores: Scores) -> Iterator[ScoreTable]:
@@ -82,7 +87,9 @@ def build_difference_tables(scores: Scores) -> Iterator[ScoreTable]:
 
 
 def _build_difference_table(scores: Scores, models: tuple[str, ...], reference: str) -> ScoreTable:
-    return ScoreTable(models, _build_rows(scores, models, reference), scores.less, reference)
+    return ScoreTable(
+        models, _build_rows(scores, models, reference), scores.less_is_better, reference
+    )
 
 
 def _build_rows(
@@ -90,8 +97,8 @@ def _build_rows(
 ) -> tuple[ScoreRow, ...]:
     """Return a row for each task and shown mean; if there are many tasks, means come first."""
 
-    def build(on: str, title: str, task: Task | None) -> ScoreRow:
-        cells = {model: _read_cell(scores, model, on, reference) for model in models}
+    def build(task_or_mean: str, title: str, task: ScoredTask | None) -> ScoreRow:
+        cells = {model: _read_cell(scores, model, task_or_mean, reference) for model in models}
         return ScoreRow(title, cells, task, "score" if reference is None else "difference")
 
     tasks = tuple(build(task.name, task.name, task) for task in scores.tasks)
@@ -99,12 +106,15 @@ def _build_rows(
     return (*means, *tasks) if len(tasks) > _MOST_TASKS_BEFORE_MEANS else (*tasks, *means)
 
 
-def _read_cell(scores: Scores, model: str, on: str, reference: str | None) -> ScoreCell:
+def _read_cell(scores: Scores, model: str, task_or_mean: str, reference: str | None) -> ScoreCell:
     """Return a model's score, or its difference from a reference."""
     if reference is None:
-        interval, spread = scores.find_interval(model, on), scores.find_spread(model, on)
-        return ScoreCell(scores.find_value(model, on), interval, spread)
-    comparison = scores.find_difference(model, on, reference)
+        interval, spread = (
+            scores.find_interval(model, task_or_mean),
+            scores.find_spread(model, task_or_mean),
+        )
+        return ScoreCell(scores.find_value(model, task_or_mean), interval, spread)
+    comparison = scores.find_difference(model, task_or_mean, reference)
     if comparison is None:
         return ScoreCell()
     by_seed = tuple((comparison.by_seed or {}).values())
@@ -112,12 +122,12 @@ def _read_cell(scores: Scores, model: str, on: str, reference: str | None) -> Sc
     return ScoreCell(*numbers, comparison.verdict)
 
 
-def _mark_best(row: ScoreRow, *, less: bool) -> ScoreRow:
+def _mark_best(row: ScoreRow, *, less_is_better: bool) -> ScoreRow:
     """Return a row whose best number is marked, unless all numbers are equal."""
     values = [cell.value for cell in row.cells.values() if cell.value is not None]
     if len(set(values)) < 2:
         return row
-    best = (min if less else max)(values)
+    best = (min if less_is_better else max)(values)
     cells = {name: replace(cell, is_best=cell.value == best) for name, cell in row.cells.items()}
     return replace(row, cells=cells)
 
@@ -125,7 +135,7 @@ def _mark_best(row: ScoreRow, *, less: bool) -> ScoreRow:
 def _build_facts(scores: Scores) -> Iterator[ScoreRow]:
     """Yield the rows of forgetting, normalised ranks and training costs, as far as they are known."""
     if scores.forgetting:
-        group = DOMAINS[scores.forgetting[0].on].lower()
+        group = TITLE_BY_DOMAIN[scores.forgetting[0].task_or_mean].lower()
         lost = {model: scores.find_forgotten(model) for model in scores.models}
         cells = {
             m: ScoreCell(one.mean, one.interval) if one else ScoreCell() for m, one in lost.items()
@@ -134,7 +144,7 @@ def _build_facts(scores: Scores) -> Iterator[ScoreRow]:
     if ranks := scores.ranks:
         cells = {model: ScoreCell(ranks.get(model)) for model in scores.models}
         row = ScoreRow("normalised rank (0 is best)", cells, quantity="rank")
-        yield _mark_best(row, less=True)
+        yield _mark_best(row, less_is_better=True)
     if scores.costs:
         costs = {model: scores.costs.get(model) for model in scores.models}
         cells = {model: ScoreCell(cost.times if cost else None) for model, cost in costs.items()}
@@ -149,7 +159,7 @@ def list_shown_means(scores: Scores) -> dict[str, str]:
         kind, count = read_group_kind(mean), _count_tasks(scores, mean)
         repeats = count < 2 or (mean not in ("task", "type") and count == len(scores.tasks))
         if not repeats and (mean != "type" or kind_count > 1):
-            shown[mean] = MEANS[mean] if kind is None else f"mean of {kind} ({count})"
+            shown[mean] = TITLE_BY_MEAN[mean] if kind is None else f"mean of {kind} ({count})"
     return shown
 
 
@@ -157,7 +167,7 @@ def _count_tasks(scores: Scores, mean: str) -> int:
     """Return the number of tasks that a mean is over: those of a kind, of a domain, or all."""
     if (kind := read_group_kind(mean)) is not None:
         return sum(task.kind == kind for task in scores.tasks)
-    return sum(mean not in DOMAINS or task.domain == mean for task in scores.tasks)
+    return sum(mean not in TITLE_BY_DOMAIN or task.domain == mean for task in scores.tasks)
 
 
 def list_records(scores: Scores) -> Iterator[dict[str, Any]]:
@@ -165,10 +175,10 @@ def list_records(scores: Scores) -> Iterator[dict[str, Any]]:
     task_by_name = {task.name: task for task in scores.tasks}
     titles = {name: name for name in task_by_name} | list_shown_means(scores)
     for model in scores.models:
-        for on, title in titles.items():
-            value, task = scores.find_value(model, on), task_by_name.get(on)
+        for task_or_mean, title in titles.items():
+            value, task = scores.find_value(model, task_or_mean), task_by_name.get(task_or_mean)
             if value is not None and math.isfinite(value):
-                low, high = scores.find_interval(model, on) or (None, None)
+                low, high = scores.find_interval(model, task_or_mean) or (None, None)
                 yield {
                     "model": model,
                     "task": title,

@@ -7,12 +7,7 @@ from dataclasses import dataclass, field
 
 from emberge.contracts import LESS_IS_BETTER, TrainingCost
 
-from emberge_evaluate.task_groups import DOMAINS, TASK_GROUPS, read_group_kind
-
-# Maps names of means, in the order of display (domains first), to their titles.
-MEANS = {
-    group.mean: group.title for group in sorted(TASK_GROUPS, key=lambda group: not group.domain)
-}
+from emberge_evaluate.task_groups import TITLE_BY_DOMAIN, TITLE_BY_MEAN, read_group_kind
 
 Interval = tuple[float, float]
 
@@ -33,7 +28,7 @@ class ColumnKey:
 
 
 @dataclass(frozen=True)
-class Task:
+class ScoredTask:
     """Task that models were scored on; `domain` is "in", "out", "elsewhere", or None: unknown."""
 
     name: str
@@ -66,18 +61,18 @@ class Estimate:
 class Comparison:
     """Difference of two models or arms on a task, or in a mean over tasks, as shares, and its interval.
 
-    The difference is the score of `model` minus the score of `reference`; `less` is True for losses, where
-    less is better. `by_seed` are the differences for each seed, if both arms have the same seeds.
+    The difference is the score of `model` minus the score of `reference`. `less_is_better` is True for
+    losses. `by_seed` are the differences for each seed, if both arms have the same seeds.
     """
 
     model: str
     reference: str
-    on: str
+    task_or_mean: str
     difference: float
     low: float | None = None
     high: float | None = None
     by_seed: Mapping[str, float] | None = None
-    less: bool = False
+    less_is_better: bool = False
 
     @property
     def interval(self) -> Interval | None:
@@ -90,7 +85,7 @@ class Comparison:
         if self.interval is None:
             return "unknown"
         low, high = self.interval
-        if self.less:
+        if self.less_is_better:
             low, high = -high, -low
         if low > 0:
             return "better"
@@ -128,7 +123,7 @@ class Scores:
     """
 
     fingerprints: Mapping[str, str]
-    tasks: tuple[Task, ...]
+    tasks: tuple[ScoredTask, ...]
     values: Mapping[str, Mapping[str, float]]
     intervals: Mapping[str, Mapping[str, Interval]] = field(default_factory=dict)
     means: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
@@ -187,21 +182,24 @@ class Scores:
         names = (each.model for each in self.comparisons if each.reference == reference)
         return tuple(dict.fromkeys(names))
 
-    def find_value(self, model: str, on: str) -> float | None:
+    def find_value(self, model: str, task_or_mean: str) -> float | None:
         """Return a model's score on a task or in a mean over tasks; None if there is no score."""
-        tasks, means = self.values.get(model, {}), self.means.get(model, {})
-        return tasks.get(on, means.get(on)) if on not in MEANS else means.get(on)
+        means = self.means.get(model, {})
+        # A task may have the name of a mean.
+        if task_or_mean in TITLE_BY_MEAN:
+            return means.get(task_or_mean)
+        return self.values.get(model, {}).get(task_or_mean, means.get(task_or_mean))
 
-    def find_interval(self, model: str, on: str) -> Interval | None:
+    def find_interval(self, model: str, task_or_mean: str) -> Interval | None:
         """Return the interval of a model's score; None if it is unknown."""
-        return self.intervals.get(model, {}).get(on)
+        return self.intervals.get(model, {}).get(task_or_mean)
 
-    def find_spread(self, model: str, on: str) -> float | None:
+    def find_spread(self, model: str, task_or_mean: str) -> float | None:
         """Return the standard deviation of a score over seeds; None without several seeds."""
-        return self.spreads.get(model, {}).get(on)
+        return self.spreads.get(model, {}).get(task_or_mean)
 
     @property
-    def less(self) -> bool:
+    def less_is_better(self) -> bool:
         """True if the evaluation has losses instead of scores, so that less is better; it never has both."""
         return any(task.metric in LESS_IS_BETTER for task in self.tasks)
 
@@ -215,38 +213,38 @@ class Scores:
         """
         rows = [[self.values[m].get(task.name) for m in self.models] for task in self.tasks]
         complete_rows = [[v for v in row if v is not None] for row in rows]
-        if self.less or len(self.models) < 3 or len(rows) < 2 or complete_rows != rows:
+        if self.less_is_better or len(self.models) < 3 or len(rows) < 2 or complete_rows != rows:
             return {}
         ranks = [_normalise_ranks(row) for row in complete_rows]
         return {m: sum(row[i] for row in ranks) / len(ranks) for i, m in enumerate(self.models)}
 
     def group_tasks(self) -> dict[str, list[str]]:
-        """Map the title in `DOMAINS` of each domain with tasks to the names of its tasks."""
+        """Map the title in `TITLE_BY_DOMAIN` of each domain with tasks to the names of its tasks."""
         names_by_domain = {
             title: [task.name for task in self.tasks if task.domain == domain]
-            for domain, title in DOMAINS.items()
+            for domain, title in TITLE_BY_DOMAIN.items()
         }
         return {title: names for title, names in names_by_domain.items() if names}
 
     @property
     def known_means(self) -> tuple[str, ...]:
-        """Names of the means that any model has: those of `MEANS` in order, then those of kinds of task."""
+        """Names of the means that any model has: in the order of `TITLE_BY_MEAN`, then those of kinds."""
         known = dict.fromkeys(mean for means in self.means.values() for mean in means)
         kinds = (mean for mean in known if read_group_kind(mean) is not None)
-        return (*(mean for mean in MEANS if mean in known), *kinds)
+        return (*(mean for mean in TITLE_BY_MEAN if mean in known), *kinds)
 
     def find_forgotten(self, model: str) -> Estimate | None:
         """Return how much a model forgot of its base's abilities, above 0 for a loss; None if unknown."""
         comparison = next((one for one in self.forgetting if one.reference == model), None)
         if comparison is None:
             return None
-        if not comparison.less:
+        if not comparison.less_is_better:
             return Estimate(comparison.difference, None, comparison.low, comparison.high)
         low, high = (None if end is None else -end for end in (comparison.high, comparison.low))
         return Estimate(-comparison.difference, None, low, high)
 
     def find_difference(
-        self, model: str, on: str, reference: str | None = None
+        self, model: str, task_or_mean: str, reference: str | None = None
     ) -> Comparison | None:
         """Return the comparison of a model with the reference on a task or mean; None without both scores.
 
@@ -254,14 +252,27 @@ class Scores:
         """
         reference = reference or self.reference
         for comparison in self.comparisons:
-            if (comparison.model, comparison.reference, comparison.on) == (model, reference, on):
+            if (comparison.model, comparison.reference, comparison.task_or_mean) == (
+                model,
+                reference,
+                task_or_mean,
+            ):
                 return comparison
         if reference is None or model == reference:
             return None
-        score, reference_score = self.find_value(model, on), self.find_value(reference, on)
+        score, reference_score = (
+            self.find_value(model, task_or_mean),
+            self.find_value(reference, task_or_mean),
+        )
         if score is None or reference_score is None:
             return None
-        return Comparison(model, reference, on, score - reference_score, less=self.less)
+        return Comparison(
+            model,
+            reference,
+            task_or_mean,
+            score - reference_score,
+            less_is_better=self.less_is_better,
+        )
 
 
 def _normalise_ranks(scores: Sequence[float]) -> list[float]:

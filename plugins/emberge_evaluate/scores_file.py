@@ -51,7 +51,7 @@ def read_scores(folder: Path) -> Scores:
 
 def _keep_finite(scores: Scores) -> Scores:
     def select(rows: Mapping[str, Mapping[str, _Number]]) -> dict[str, dict[str, _Number]]:
-        return {m: {on: v for on, v in row.items() if _is_finite(v)} for m, row in rows.items()}
+        return {m: {key: v for key, v in row.items() if _is_finite(v)} for m, row in rows.items()}
 
     return replace(
         scores,

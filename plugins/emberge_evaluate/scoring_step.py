@@ -25,10 +25,9 @@ from emberge import (
     TaskScore,
     Workspace,
 )
-from emberge.wording import join_some
+from emberge.wording import join_some, make_file_name
 
-from emberge_evaluate.kept_scores import (
-    make_file_name,
+from emberge_evaluate.scoring import (
     plan_tasks,
     read_score,
     score_model,
@@ -38,7 +37,7 @@ from emberge_evaluate.task_groups import find_required_tasks
 
 
 @dataclass(frozen=True, kw_only=True)
-class ScoreModel(Step):
+class ModelScoring(Step):
     """Scores, on all tasks of some evaluators, of the models that one reference names."""
 
     produces = "file"
@@ -88,14 +87,14 @@ def build_scoring_parts(
     evaluators: tuple[Evaluator, ...],
     task_words: tuple[str, ...] = (),
     backbones: Mapping[str, Backbone] = MappingProxyType({}),
-) -> Mapping[str, ScoreModel]:
+) -> Mapping[str, ModelScoring]:
     """Return a step for each reference that scores its models, by the partial step's name.
 
     `backbones` are those of models that the evaluators do not load by their own, by the reference's text.
     """
     named = {reference.text: reference for reference in models}
     return {
-        name: ScoreModel(
+        name: ModelScoring(
             model=named[text],
             evaluators=choose_evaluators(evaluators, backbones.get(text)),
             task_words=task_words,

@@ -25,19 +25,19 @@ from emberge import (
     Workspace,
 )
 from emberge.model_folder import copy_model
-from emberge.wording import count_noun, join_some
+from emberge.wording import count_noun, join_some, make_file_name
 
 from emberge_evaluate.comparison import Judge
-from emberge_evaluate.kept_scores import make_file_name, plan_tasks, score_model
 from emberge_evaluate.mean_loss import LOSS
 from emberge_evaluate.model_ranking import Ranked, Selection, rank_models
+from emberge_evaluate.scoring import plan_tasks, score_model
 from emberge_evaluate.scoring_step import (
-    ScoreModel,
+    ModelScoring,
     choose_free_name,
     find_unknown_words,
     preview_tasks,
 )
-from emberge_evaluate.task_groups import DOMAIN_WORDS, GROUP_OF, average_scores
+from emberge_evaluate.task_groups import DOMAIN_BY_WORD, GROUP_BY_WORD, average_scores
 
 CHECKPOINTS = "checkpoints"
 Candidates = Mapping[str, tuple[ModelRef, Model]]
@@ -94,7 +94,7 @@ class Select(Step):
         if not self.models:
             yield context.problem("there is no model to choose from", "models")
         for reference in self.models:
-            yield from ScoreModel(model=reference, evaluators=self.evaluators).check(context)
+            yield from ModelScoring(model=reference, evaluators=self.evaluators).check(context)
         for text, count in Counter(reference.text for reference in self.models).items():
             if count > 1:
                 yield context.problem(f"model '{text}' is named {count} times", "models")
@@ -108,7 +108,7 @@ class Select(Step):
             yield from evaluator.check(context)
         tasks = preview_tasks(self.evaluators, context)
         for option, message in self._find_ranking_problems(tasks) if tasks else ():
-            if option != "tasks" or self.tasks not in DOMAIN_WORDS:
+            if option != "tasks" or self.tasks not in DOMAIN_BY_WORD:
                 yield context.problem(message, option)
 
     def _find_ranking_problems(self, tasks: Sequence[TaskInfo]) -> Iterator[tuple[str, str]]:
@@ -157,14 +157,14 @@ class Select(Step):
             scores[name] = score_model(
                 model, plans, workspace, name=name, number=number, of=len(candidates)
             )
-        group = GROUP_OF.get(self.tasks, self.tasks)
+        group = GROUP_BY_WORD.get(self.tasks, self.tasks)
         ranking = rank_models(
-            {name: average_scores(tasks, mine, group) for name, mine in scores.items()},
-            less=self.metric == LOSS,
+            {name: average_scores(tasks, row, group) for name, row in scores.items()},
+            less_is_better=self.metric == LOSS,
         )
         values = {
-            name: {t: task_score.score for t, task_score in mine.items()}
-            for name, mine in scores.items()
+            name: {label: score.score for label, score in row.items()}
+            for name, row in scores.items()
         }
         selection = Selection(
             ranking,
@@ -182,17 +182,17 @@ class Select(Step):
         """Return (reference, model) by name in tables, with the first of models with equal content."""
         candidates: dict[str, tuple[ModelRef, Model]] = {}
         contents: set[str] = set()
-        same = 0
+        duplicates = 0
         for reference in self.models:
             for model in workspace.models(reference):
                 if model.fingerprint in contents:
-                    same += 1
+                    duplicates += 1
                     continue
                 contents.add(model.fingerprint)
                 name = choose_free_name([model.name, f"{model.name} ({reference})"], candidates)
                 candidates[name] = reference, model
         if len(candidates) < self.top:
-            raise RecipeError(self._explain_count(len(candidates), same))
+            raise RecipeError(self._explain_count(len(candidates), duplicates))
         return candidates
 
     def _estimate_lead(

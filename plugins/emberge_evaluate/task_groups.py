@@ -39,13 +39,17 @@ TASK_GROUPS = (
     TaskGroup("elsewhere", "elsewhere", "elsewhere", "mean elsewhere", "elsewhere"),
 )
 # Groups of tasks by the words of a recipe.
-GROUP_OF = {group.word: group.name for group in TASK_GROUPS}
-# Words of a recipe for domains, in plain English.
-DOMAIN_WORDS = {group.word: group.domain for group in TASK_GROUPS if group.domain}
+GROUP_BY_WORD = {group.word: group.name for group in TASK_GROUPS}
+# Domains in plain English by the words of a recipe.
+DOMAIN_BY_WORD = {group.word: group.domain for group in TASK_GROUPS if group.domain}
 # Names of means by their groups; the mean over one kind of task has the name of its group.
-MEAN_OF = {group.name: group.mean for group in TASK_GROUPS}
+MEAN_BY_GROUP = {group.name: group.mean for group in TASK_GROUPS}
 # Titles of the groups of one domain.
-DOMAINS = {group.name: group.domain.capitalize() for group in TASK_GROUPS if group.domain}
+TITLE_BY_DOMAIN = {group.name: group.domain.capitalize() for group in TASK_GROUPS if group.domain}
+# Titles of means in the order of display: domains first.
+TITLE_BY_MEAN = {
+    group.mean: group.title for group in sorted(TASK_GROUPS, key=lambda group: not group.domain)
+}
 # Prefix of the name of a group that is one kind of task, as a task may have the name of a kind.
 _KIND_PREFIX = "kind:"
 
@@ -56,10 +60,10 @@ def read_group_kind(group: str) -> str | None:
 
 
 def list_mean_groups(tasks: Sequence[TaskInfo]) -> list[str]:
-    """Return the groups that have means: groups of `MEAN_OF` with tasks, and kinds if there are two."""
+    """Return the groups that have means: groups of `MEAN_BY_GROUP` with tasks, and kinds if there are two."""
     kinds = dict.fromkeys(task.kind for task in tasks)
     kind_groups = [f"{_KIND_PREFIX}{kind}" for kind in kinds] if len(kinds) > 1 else []
-    return [*(group for group in MEAN_OF if list_group_parts(tasks, group)), *kind_groups]
+    return [*(group for group in MEAN_BY_GROUP if list_group_parts(tasks, group)), *kind_groups]
 
 
 def _select_tasks(tasks: Sequence[TaskInfo], group: str) -> list[TaskInfo]:
@@ -68,7 +72,7 @@ def _select_tasks(tasks: Sequence[TaskInfo], group: str) -> list[TaskInfo]:
         return list(tasks)
     if (kind := read_group_kind(group)) is not None:
         return [task for task in tasks if task.kind == kind]
-    if group in DOMAINS:
+    if group in TITLE_BY_DOMAIN:
         return [task for task in tasks if task.domain == group]
     named_tasks = [task for task in tasks if task.name == group]
     return named_tasks or [task for task in tasks if task.kind == group]
@@ -98,19 +102,21 @@ def average_scores(tasks: Sequence[TaskInfo], scores: Mapping[str, TaskScore], g
 
 
 def find_required_tasks(word: str, tasks: Sequence[TaskInfo]) -> list[TaskInfo]:
-    """Return the tasks that a word of a recipe means: a word of `GROUP_OF`, a kind of task, or a task's name.
+    """Return the tasks that a word of a recipe means: those of a group, of a kind, or the one of this name.
 
     Raises:
         RecipeError: if there is no such task.
     """
-    matching = [task for part in list_group_parts(tasks, GROUP_OF.get(word, word)) for task in part]
+    matching = [
+        task for part in list_group_parts(tasks, GROUP_BY_WORD.get(word, word)) for task in part
+    ]
     if matching:
         return matching
-    if word in DOMAIN_WORDS:
+    if word in DOMAIN_BY_WORD:
         raise RecipeError(
-            f"`tasks: {word}`: none of the tasks is {DOMAIN_WORDS[word]}; give `domain` in the catalogue"
+            f"`tasks: {word}`: none of the tasks is {DOMAIN_BY_WORD[word]}; give `domain` in the catalogue"
         )
-    names = dict.fromkeys([*GROUP_OF, *(t.kind for t in tasks), *(t.name for t in tasks)])
+    names = dict.fromkeys([*GROUP_BY_WORD, *(t.kind for t in tasks), *(t.name for t in tasks)])
     # The names of development data have a suffix.
     completions = [name for name in names if name.startswith(word)]
     hint = f"; did you mean '{completions[0]}'?" if completions else suggest(word, names)

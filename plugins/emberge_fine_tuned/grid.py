@@ -14,8 +14,8 @@ from typing import NamedTuple
 import torch
 from emberge import CheckpointError, Encoder, Model, TaskInfo, TaskScore, Workspace
 from emberge.files import replace_file, write_text
+from emberge.wording import make_file_name
 from emberge_encoder import LocatingEncoder
-from emberge_evaluate import make_file_name
 
 from emberge_fine_tuned.head_tasks import HEAD_TASKS
 from emberge_fine_tuned.metrics import build_units, score

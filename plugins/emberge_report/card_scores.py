@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING
 
 from emberge.wording import Markdown, to_markdown
 from emberge_evaluate import (
-    DOMAINS,
+    TITLE_BY_DOMAIN,
     ScoreCell,
+    ScoredTask,
     Scores,
     ScoreTable,
-    Task,
     build_difference_tables,
     build_table,
 )
@@ -72,7 +72,7 @@ def _list_results(name: str, scores: Scores) -> Iterator[EvalResult]:
             dataset_type=_make_slug(dataset),
             dataset_name=dataset,
             metric_type=task.metric or "score",
-            metric_value=round(value if scores.less else 100 * value, 3),
+            metric_value=round(value if scores.less_is_better else 100 * value, 3),
         )
 
 
@@ -91,12 +91,14 @@ def describe_forgetting(name: str, scores: Scores) -> str:
     if forgotten is None:
         return ""
     of = next(comparison for comparison in scores.forgetting if comparison.reference == name)
-    group_text = f"on tasks {DOMAIN_PHRASES[of.on]}, against {to_markdown(of.model)}"
-    return Markdown(f"Forgetting, {group_text}: it {describe_loss(forgotten, scores.less)}.")
+    group_text = f"on tasks {DOMAIN_PHRASES[of.task_or_mean]}, against {to_markdown(of.model)}"
+    return Markdown(
+        f"Forgetting, {group_text}: it {describe_loss(forgotten, scores.less_is_better)}."
+    )
 
 
-def _name_task(task: Task) -> str:
-    domain = DOMAINS.get(task.domain or "", "").lower()
+def _name_task(task: ScoredTask) -> str:
+    domain = TITLE_BY_DOMAIN.get(task.domain or "", "").lower()
     return f"{task.name} ({domain})" if domain else task.name
 
 
@@ -105,8 +107,8 @@ def _build_tables(scores: Scores) -> tuple[ScoreTable, ScoreTable | None]:
     return build_table(scores), next(build_difference_tables(scores), None)
 
 
-def _show_difference(cell: ScoreCell, less: bool) -> str:
+def _show_difference(cell: ScoreCell, less_is_better: bool) -> str:
     if cell.value is None:
         return "–"
-    text = format_difference(cell.value, less, cell.interval)
+    text = format_difference(cell.value, less_is_better, cell.interval)
     return text if cell.interval is None else Markdown(f"{text}, {to_markdown(cell.verdict)}")

@@ -12,20 +12,20 @@ from emberge.contracts import HeatMap
 MINUS = "\N{MINUS SIGN}"
 
 
-def format_points(share: float | None, less: bool = False) -> str:
-    """Return a score × 100 with two decimals; a loss (`less`) is not multiplied."""
+def format_points(share: float | None, less_is_better: bool = False) -> str:
+    """Return a score × 100 with two decimals; a loss (`less_is_better`) is not multiplied."""
     if share is None:
         return "–"
-    return (f"{share:.3f}" if less else f"{100 * share:.2f}").replace("-", MINUS)
+    return (f"{share:.3f}" if less_is_better else f"{100 * share:.2f}").replace("-", MINUS)
 
 
 def format_difference(
-    share: float, less: bool = False, interval: tuple[float, float] | None = None
+    share: float, less_is_better: bool = False, interval: tuple[float, float] | None = None
 ) -> str:
-    """Return a difference of scores, ×100, or of losses (`less`), with its sign and perhaps its interval."""
-    text = f"{share:+.3f}" if less else f"{100 * share:+.2f}"
+    """Return a difference of scores, ×100, or of losses, with its sign and perhaps its interval."""
+    text = f"{share:+.3f}" if less_is_better else f"{100 * share:+.2f}"
     text = text[1:] if float(text) == 0 else text.replace("-", MINUS)
-    ends = [format_difference(end, less) for end in interval or ()]
+    ends = [format_difference(end, less_is_better) for end in interval or ()]
     return f"{text} [{', '.join(ends)}]" if ends else text
 
 

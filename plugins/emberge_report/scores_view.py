@@ -6,11 +6,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from emberge.wording import count_noun
-from emberge_evaluate import ScoreCell, ScoreRow, ScoreTable, Task
+from emberge_evaluate import TITLE_BY_DOMAIN, ScoreCell, ScoredTask, ScoreRow, ScoreTable
 
 from emberge_report.formats import format_difference, format_points
-
-_DOMAINS = {"in": "in-domain", "out": "out-of-domain", "elsewhere": "elsewhere"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,30 +70,33 @@ def _build_panel(
     for model, cell in row.cells.items():
         low, high = cell.interval or (None, None)
         span = None if low is None or high is None else round(100 * (high - low) / width, 2)
-        text = format_points(cell.value, table.less)
+        text = format_points(cell.value, table.less_is_better)
         dots.append(Dot(model, text, place(cell.value), place(low), span, cell.is_best))
     return Panel(
         title=row.title,
         about=describe_task(row.task),
         dots=dots,
         reference=dots[0].at if dots else None,
-        ends=(format_points(left, table.less), format_points(left + width, table.less)),
+        ends=(
+            format_points(left, table.less_is_better),
+            format_points(left + width, table.less_is_better),
+        ),
         is_task=row.task is not None,
     )
 
 
-def describe_task(task: Task | None) -> str:
+def describe_task(task: ScoredTask | None) -> str:
     """Return a task's domain, metric and size in words; "" for a mean."""
     if task is None:
         return ""
-    domain = _DOMAINS.get(task.domain or "", "")
+    domain = TITLE_BY_DOMAIN.get(task.domain or "", "").lower().replace(" ", "-")
     units = count_noun(task.units, task.unit) if task.units and task.unit else ""
     return ", ".join(word for word in (domain, task.metric, units) if word)
 
 
-def format_fact(cell: ScoreCell, row: ScoreRow, less: bool) -> str:
+def format_fact(cell: ScoreCell, row: ScoreRow, less_is_better: bool) -> str:
     """Return a number about a whole model: what it forgot, its rank, or the cost of its training."""
     if cell.value is None or row.quantity in ("rank", "cost"):
         digits = ".2f" if row.quantity == "rank" else ".3g"
         return "–" if cell.value is None else f"{cell.value:{digits}}"
-    return format_difference(cell.value, less, cell.interval)
+    return format_difference(cell.value, less_is_better, cell.interval)

@@ -20,7 +20,7 @@ from emberge import (
     suggest,
 )
 from emberge.wording import join_some
-from emberge_evaluate import DOMAIN_WORDS, GROUP_OF, list_group_parts, score_tasks
+from emberge_evaluate import DOMAIN_BY_WORD, GROUP_BY_WORD, list_group_parts, score_tasks
 
 if TYPE_CHECKING:
     from emberge.training import EarlyStopping
@@ -40,8 +40,8 @@ class EvaluateDuringTraining:
     """Number of steps between two scorings; the model of the last step is always scored."""
     evaluators: tuple[Evaluator, ...]
     """Evaluators that score it: `{mteb: {data: …}}`, as in a step `evaluate`."""
-    metric: str = "all"
-    """Deciding tasks, as `tasks` of `select`: `all`, `kinds`, `ind`, `ood`, a kind of task, or one task."""
+    tasks: str = "all"
+    """Deciding tasks, as in `select`: `all`, `kinds`, `ind`, `ood`, a kind of task, or one task."""
     patience: Count | None = None
     """Number of scorings in a row without a new best score that ends the training; by default none does."""
 
@@ -58,9 +58,9 @@ class EvaluateDuringTraining:
             tasks_ahead += tasks or ()
         for reason in _find_loss_problems(tasks_ahead):
             yield context.problem(reason, "evaluate.evaluators")
-        if all_known and self.metric not in DOMAIN_WORDS:
-            for reason in self._find_metric_problems(tasks_ahead):
-                yield context.problem(reason, "evaluate.metric")
+        if all_known and self.tasks not in DOMAIN_BY_WORD:
+            for reason in self._find_task_problems(tasks_ahead):
+                yield context.problem(reason, "evaluate.tasks")
 
     def build_early_stopping(
         self, workspace: Workspace, start: Model, *, adapts: bool
@@ -72,13 +72,13 @@ class EvaluateDuringTraining:
 
         Raises:
             DataError: if the data cannot be used.
-            RecipeError: if no evaluator gives the metric.
+            RecipeError: if `tasks` means none of the tasks.
         """
         from emberge.training import EarlyStopping
 
         plans = [(evaluator, evaluator.plan(workspace)) for evaluator in self.evaluators]
         tasks = [task for _, plan in plans for task in plan]
-        for reason in (*self._find_metric_problems(tasks), *_find_loss_problems(tasks)):
+        for reason in (*self._find_task_problems(tasks), *_find_loss_problems(tasks)):
             raise RecipeError(reason)
         parts = [[task.name for task in part] for part in self._group_deciding_tasks(tasks)]
         deciding_names = {name for part in parts for name in part}
@@ -96,20 +96,20 @@ class EvaluateDuringTraining:
             means = [sum(scores_by_task[name] for name in part) / len(part) for part in parts]
             return sum(means) / len(means)
 
-        identity = repr((self.metric, [(t.name, t.fingerprint) for t in tasks]))
+        identity = repr((self.tasks, [(t.name, t.fingerprint) for t in tasks]))
         return EarlyStopping(self.every, score, identity, self.patience)
 
     def _group_deciding_tasks(self, tasks: Sequence[TaskInfo]) -> list[list[TaskInfo]]:
         """Return the deciding tasks in groups; the mean of a group counts once."""
-        return list_group_parts(tasks, GROUP_OF.get(self.metric, self.metric))
+        return list_group_parts(tasks, GROUP_BY_WORD.get(self.tasks, self.tasks))
 
-    def _find_metric_problems(self, tasks: Sequence[TaskInfo]) -> Iterator[str]:
-        """Yield a problem if the metric names none of the tasks."""
+    def _find_task_problems(self, tasks: Sequence[TaskInfo]) -> Iterator[str]:
+        """Yield a problem if `tasks` means none of the tasks."""
         if self._group_deciding_tasks(tasks):
             return
-        names = dict.fromkeys([*GROUP_OF, *(t.kind for t in tasks), *(t.name for t in tasks)])
-        hint = suggest(self.metric, names) or f"; there are {', '.join(names)}"
-        yield f"evaluate: no task belongs to metric '{self.metric}'{hint}"
+        names = dict.fromkeys([*GROUP_BY_WORD, *(t.kind for t in tasks), *(t.name for t in tasks)])
+        hint = suggest(self.tasks, names) or f"; there are {', '.join(names)}"
+        yield f"evaluate: `tasks: {self.tasks}` means none of the tasks{hint}"
 
 
 def _find_loss_problems(tasks: Sequence[TaskInfo]) -> Iterator[str]:

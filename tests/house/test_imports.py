@@ -186,7 +186,7 @@ TOGETHER = {
             "emberge.training.example_table",
         )
     ),
-    "core/files/test_synced_renames.py": "emberge_evaluate.kept_scores",
+    "core/files/test_synced_renames.py": "emberge_evaluate.scoring",
     "core/merging/test_full_disk.py": "emberge.tensor_files.tensor_writer",
     "core/merging/test_whole_models.py": "emberge.model_folder.model_files",
     "core/training/loop/test_packing.py": "emberge.encoding.packing",

@@ -15,7 +15,7 @@ from typing import Any
 
 from emberge import Artifact, CheckpointError, DataRef, Model, ModelRef, StepRef
 from emberge.contracts import BaseFacts, MergeDetails, Reference, TrainingDetails, UsedRows
-from emberge_evaluate import Comparison, Scores, Task, Verdict, write_scores
+from emberge_evaluate import Comparison, ScoredTask, Scores, Verdict, write_scores
 from emberge_report import Report
 
 from tests.support.bench import Bench
@@ -170,17 +170,17 @@ def written_scores(out: Path, scores: Mapping[str, tuple[float, ...]]) -> Scores
         fingerprints={
             m: fingerprint((out / m).resolve()) if (out / m).exists() else "f" * 64 for m in scores
         },
-        tasks=tuple(Task(n, k, metric, domain=d, **facts) for n, k, metric, d in TASKS),  # type: ignore[arg-type]
+        tasks=tuple(ScoredTask(n, k, metric, domain=d, **facts) for n, k, metric, d in TASKS),  # type: ignore[arg-type]
         values=values,
         intervals={
-            m: {on: (v - 0.021, v + 0.019) for on, v in row.items()} for m, row in values.items()
+            m: {key: (v - 0.021, v + 0.019) for key, v in row.items()} for m, row in values.items()
         },
         means=means,
         comparisons=tuple(
-            Comparison(m, reference, on, gain, gain - 0.03, gain + 0.03)
+            Comparison(m, reference, key, gain, gain - 0.03, gain + 0.03)
             for m in others
-            for on in (*names, "task", "in", "out")
-            for gain in [all_scores[m][on] - all_scores[reference][on]]
+            for key in (*names, "task", "in", "out")
+            for gain in [all_scores[m][key] - all_scores[reference][key]]
         ),
         requirements=(Verdict("boom not worse than full on ood by 0.5 (95 %)", False),),
     )

@@ -14,7 +14,7 @@ from emberge.files import replace_folder
 from emberge.merging import MergeInput, Statistics
 from emberge.training import TrainingState
 from emberge_data import JsonLines
-from emberge_evaluate.kept_scores import write_score
+from emberge_evaluate.scoring import write_score
 from emberge_hub import convert_pickles
 from emberge_merge import Linear
 from safetensors.torch import save_file

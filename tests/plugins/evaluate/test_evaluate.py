@@ -55,7 +55,7 @@ def test_scores_json_has_scores_intervals_means_and_units(given: Given, tmp_path
 def test_differences_are_from_the_first_model(given: Given, tmp_path: Path) -> None:
     workspace = bench(tmp_path, "base", "merged", "worse")
     _, result = run(step("base", "merged", "worse", evaluators=(given,)), workspace)
-    found = {(c["model"], c["on"]): c for c in result["comparisons"]}
+    found = {(c["model"], c["task_or_mean"]): c for c in result["comparisons"]}
     assert {c["reference"] for c in result["comparisons"]} == {"base"}
     groups = {"task", "type", "in", "out", "kind:retrieval", "kind:sts", "kind:clustering"}
     assert {tasks for _, tasks in found} == {*groups, *(task.name for task in TASKS)}

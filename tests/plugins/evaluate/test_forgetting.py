@@ -33,7 +33,7 @@ def test_a_named_base_is_scored_and_compared_on_tasks_elsewhere(
     workspace = bench(tmp_path, "base", "merged", "worse")
     scores, text = scores_of(step("worse", "merged", base=BASE, evaluators=(given,)), workspace)
     assert scores.models == ("worse", "merged", "base")
-    assert {one.on for one in scores.forgetting} == {"elsewhere"}
+    assert {one.task_or_mean for one in scores.forgetting} == {"elsewhere"}
     lost = scores.find_forgotten("worse")
     assert lost is not None
     values = scores.values
@@ -70,7 +70,7 @@ def test_the_base_is_the_model_that_others_were_trained_from(given: Given, tmp_p
 def test_without_tasks_elsewhere_those_out_of_domain_serve(tmp_path: Path) -> None:
     workspace, near = bench(tmp_path, "base", "worse"), Given(quality=QUALITY)
     scores, text = scores_of(step("base", "worse", base=BASE, evaluators=(near,)), workspace)
-    assert {one.on for one in scores.forgetting} == {"out"}
+    assert {one.task_or_mean for one in scores.forgetting} == {"out"}
     assert "| *forgetting, out of domain (less is better)* | – | +" in text
 
 
@@ -98,7 +98,7 @@ def test_a_requirement_needs_a_base_and_tasks_that_would_show_it(tmp_path: Path)
 
 
 def test_of_losses_forgetting_is_more_loss() -> None:
-    lost = Comparison("base", "m", "out", -0.2, -0.3, -0.1, less=True)
+    lost = Comparison("base", "m", "out", -0.2, -0.3, -0.1, less_is_better=True)
     scores = Scores(fingerprints={"base": "", "m": ""}, tasks=(), values={}, forgetting=(lost,))
     found = scores.find_forgotten("m")
     assert found is not None

@@ -15,14 +15,18 @@ from emberge import (
     Machine,
     PerDataset,
     Plugins,
+    TaskInfo,
+    TaskScore,
     check_recipe,
     parse_recipe,
     run_recipe,
 )
 from emberge.results import read_artifact
+from emberge.training import Session
 from emberge_encoder import TextEncoder
-from emberge_evaluate.kept_scores import plan_tasks, score_model
+from emberge_evaluate import mean_loss
 from emberge_evaluate.mean_loss import MeanLoss
+from emberge_evaluate.scoring import plan_tasks, score_model
 from emberge_train import BatchShuffle, InfoNCE
 from sentence_transformers import SentenceTransformer
 
@@ -103,6 +107,31 @@ def loss_of(evaluator: MeanLoss, model: Path, workspace: Bench) -> float:
     plans = plan_tasks([evaluator], workspace)
     (score,) = score_model(model_at(model), plans, workspace, name="a").values()
     return score.score
+
+
+def test_a_measured_loss_sends_no_gradient_into_the_model(
+    berts: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "find.jsonl"
+    rows = [{"anchor": one.anchor, "positive": one.positives[0]} for one in retrieval(8).rows]
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    reached: list[str] = []
+    score = mean_loss._score_batches
+
+    def watched(session: Session, task: TaskInfo) -> TaskScore:
+        for name, parameter in session.parameters.items():
+            parameter.register_post_accumulate_grad_hook(lambda _, name=name: reached.append(name))
+        return score(session, task)
+
+    monkeypatch.setattr(mean_loss, "_score_batches", watched)
+    evaluator = MeanLoss(
+        data=(DataEntry(path=DataRef(str(path)), task="retrieval"),),
+        loss=PerDataset(default=(InfoNCE(),)),
+        sampler=(BatchShuffle(batch_size=PerDataset(default=4), tail="keep"),),
+        backbone=TextEncoder(),
+    )
+    assert loss_of(evaluator, berts[0], Bench(tmp_path / "out")) > 0
+    assert reached == []
 
 
 def test_a_stored_loss_is_taken_only_for_the_same_loss(berts: list[Path], tmp_path: Path) -> None:

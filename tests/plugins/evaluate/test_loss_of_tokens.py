@@ -27,8 +27,8 @@ from emberge import (
     run_recipe,
 )
 from emberge_evaluate import read_scores
-from emberge_evaluate.kept_scores import plan_tasks, score_model
 from emberge_evaluate.mean_loss import MeanLoss
+from emberge_evaluate.scoring import plan_tasks, score_model
 from emberge_train import MLM, MNTP, BatchShuffle, CausalLM
 
 from tests.support import tiny
@@ -164,12 +164,12 @@ def test_the_least_loss_is_the_best_of_a_table(
     assert not check_recipe(parsed, plugins).errors
     made = run_recipe(parsed, place / "out", plugins, machine=Machine(), quiet=True)["known"].path
     scores = read_scores(made)
-    assert scores.less
+    assert scores.less_is_better
     for name in SETS:
         difference = scores.find_difference(scores.models[1], name)
         assert difference is not None
         assert difference.interval is not None
-        assert difference.less
+        assert difference.less_is_better
     (verdict,) = scores.requirements
     assert verdict.met
     table = (made / "scores.md").read_text()

@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import pytest
-from emberge_evaluate import Scores, Task, build_table
+from emberge_evaluate import ScoredTask, Scores, build_table
 from emberge_evaluate.markdown_scores import draw_scores
 
-SETS = (Task("a", "sts", "m", domain="in"), Task("b", "sts", "m", domain="in"))
-FAR = Task("c", "retrieval", "m", domain="out")
+SETS = (ScoredTask("a", "sts", "m", domain="in"), ScoredTask("b", "sts", "m", domain="in"))
+FAR = ScoredTask("c", "retrieval", "m", domain="out")
 MEANS = ("in", "out", "task", "type", "kind:sts", "kind:retrieval")
 
 
-def scores_of(tasks: Sequence[Task], other: float = 0.6) -> Scores:
+def scores_of(tasks: Sequence[ScoredTask], other: float = 0.6) -> Scores:
     """Scores of two models: 0.5 of the first on every task and mean, `other` of the second."""
     values = {"base": 0.5, "other": other}
     return Scores(
@@ -36,7 +36,7 @@ def scores_of(tasks: Sequence[Task], other: float = 0.6) -> Scores:
     ],
 )
 def test_a_mean_that_repeats_a_task_or_another_mean_has_no_row(
-    tasks: Sequence[Task], means: Sequence[str]
+    tasks: Sequence[ScoredTask], means: Sequence[str]
 ) -> None:
     scores = scores_of(tasks)
     titles = [row.title for row in build_table(scores).rows]
@@ -46,7 +46,7 @@ def test_a_mean_that_repeats_a_task_or_another_mean_has_no_row(
 
 
 def test_means_come_before_more_than_six_tasks() -> None:
-    tasks = [Task(f"t{number}", "sts", "m") for number in range(7)]
+    tasks = [ScoredTask(f"t{number}", "sts", "m") for number in range(7)]
     assert build_table(scores_of(tasks)).rows[0].title == "mean over tasks"
     assert build_table(scores_of(tasks[1:])).rows[0].title == "t1"
 
@@ -58,7 +58,7 @@ def test_means_come_before_more_than_six_tasks() -> None:
 def test_the_best_number_is_marked_unless_all_are_equal(
     metric: str, other: float, best: str | None
 ) -> None:
-    (row,) = build_table(scores_of([Task("a", "sts", metric)], other)).rows
+    (row,) = build_table(scores_of([ScoredTask("a", "sts", metric)], other)).rows
     assert [name for name, cell in row.cells.items() if cell.is_best] == ([best] if best else [])
-    text = draw_scores(scores_of([Task("a", "sts", metric)], other))
+    text = draw_scores(scores_of([ScoredTask("a", "sts", metric)], other))
     assert text.partition("\n\n")[0].count("**") == (2 if best else 0)

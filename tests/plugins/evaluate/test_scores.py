@@ -12,15 +12,15 @@ from typing import Any
 import pytest
 from emberge import DataError, Model, load_plugins
 from emberge.contracts import TrainingCost
-from emberge_evaluate.kept_scores import score_tasks
-from emberge_evaluate.scores import ColumnKey, Comparison, Scores, Task, Verdict
+from emberge_evaluate.scores import ColumnKey, Comparison, ScoredTask, Scores, Verdict
 from emberge_evaluate.scores_file import read_scores, write_scores
+from emberge_evaluate.scoring import score_tasks
 
 PLAIN = Scores(
     fingerprints={"base": "a" * 8, "m.seed=1": "b" * 8, "m.seed=2": "c" * 8},
     tasks=(
-        Task("code", "retrieval", "ndcg_at_10", ("en",), "in", "cut", "query", 9),
-        Task("topics", "clustering", "v_measure"),
+        ScoredTask("code", "retrieval", "ndcg_at_10", ("en",), "in", "cut", "query", 9),
+        ScoredTask("topics", "clustering", "v_measure"),
     ),
     values={name: {"code": 0.5, "topics": 0.25} for name in ("base", "m.seed=1", "m.seed=2")},
     intervals={"base": {"code": (0.4, 0.6), "task": (0.3, 0.5)}, "m.seed=1": {}, "m.seed=2": {}},
@@ -75,7 +75,7 @@ def test_normalised_ranks_are_those_of_the_paper() -> None:
     names = ("a", "b", "c", "d")
     scores = Scores(
         fingerprints=dict.fromkeys(names, ""),
-        tasks=tuple(Task(f"t{i}") for i in range(3)),
+        tasks=tuple(ScoredTask(f"t{i}") for i in range(3)),
         values={
             name: {f"t{i}": row[n] for i, row in enumerate(tasks)} for n, name in enumerate(names)
         },

@@ -115,10 +115,10 @@ def test_the_table_tells_arms_before_models(tmp_path: Path) -> None:
     assert "Out of domain (2): papers, pairs." in lines
     assert artifact.details["in_domain"] == ["code"]
     # Arms are compared seed by seed: the same gain on every example and seed.
-    found = {c["on"]: c for c in result["pooled"]["comparisons"] if c["model"] == "boom"}
+    found = {c["task_or_mean"]: c for c in result["pooled"]["comparisons"] if c["model"] == "boom"}
     assert (found["out"]["difference"], found["out"]["low"]) == pytest.approx((0.05, 0.05))
-    for on in ("kind:retrieval", "out"):
-        assert list(found[on]["by_seed"].values()) == pytest.approx([0.05, 0.05, 0.05])
+    for task_or_mean in ("kind:retrieval", "out"):
+        assert list(found[task_or_mean]["by_seed"].values()) == pytest.approx([0.05, 0.05, 0.05])
     assert "(+5.0, +5.0, +5.0)" in text
     # The mean over kinds of task weighs papers and code by a quarter, pairs by half.
     spread = {
@@ -164,9 +164,9 @@ def test_seeds_of_an_evaluation_are_an_arm_and_no_draws_inside_trainings_seeds()
     trained = [column(f"m.seed={t}", f"$m.seed={t}", seed=s) for t in (7, 8) for s in (1, 2)]
     base, made = find_arms([*one, *trained])
     assert (base.name, dict(base.columns)) == ("base", {"#1": "base#1", "#2": "base#2"})
-    assert base.draws == {"#1": ("base#1",), "#2": ("base#2",)}
+    assert base.columns_by_draw == {"#1": ("base#1",), "#2": ("base#2",)}
     assert made.name == "m"
-    assert made.draws == {
+    assert made.columns_by_draw == {
         "seed=7": ("m.seed=7#1", "m.seed=7#2"),
         "seed=8": ("m.seed=8#1", "m.seed=8#2"),
     }

@@ -221,9 +221,9 @@ SHARES = {"a": 0.70, "b": 0.72, "c": 0.69, "d": 0.71}
 
 
 def test_what_is_no_number_is_last() -> None:
-    for less in (False, True):
-        for bad in (math.nan, -math.inf if not less else math.inf):
-            *_, last = rank_models({**SHARES, "b": bad}, less=less)
+    for less_is_better in (False, True):
+        for bad in (math.nan, -math.inf if not less_is_better else math.inf):
+            *_, last = rank_models({**SHARES, "b": bad}, less_is_better=less_is_better)
             assert last.name == "b"
             assert math.isinf(last.behind)
 

@@ -148,7 +148,7 @@ def test_sizes_are_columns_side_by_side(tmp_path: Path) -> None:
     result, bench = evaluated(tmp_path, "old", "new")
     assert result["columns"]["old@256"] == {"model": "old", "size": 256, "seed": None}
     assert [task["name"] for task in result["tasks"]] == ["code", "pairs"]
-    lost = {(c["model"], c["on"]): c for c in result["comparisons"]}["old@256", "task"]
+    lost = {(c["model"], c["task_or_mean"]): c for c in result["comparisons"]}["old@256", "task"]
     assert lost["difference"] == pytest.approx(-0.05)
     assert lost["low"] == pytest.approx(-0.05)  # the same loss on every example
     lines = (bench.folder / "scores.md").read_text().splitlines()

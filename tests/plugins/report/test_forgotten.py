@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from emberge_evaluate import Comparison, Scores, Task
+from emberge_evaluate import Comparison, ScoredTask, Scores
 from emberge_report.card_scores import describe_forgetting
 from emberge_report.conclusions import write_conclusions
 
 TASKS = (
-    Task("code", domain="in"),
-    Task("licences", domain="elsewhere"),
-    Task("words", domain="elsewhere"),
+    ScoredTask("code", domain="in"),
+    ScoredTask("licences", domain="elsewhere"),
+    ScoredTask("words", domain="elsewhere"),
 )
 SCORES = Scores(
     fingerprints={"base": "", "full": "", "half": ""},

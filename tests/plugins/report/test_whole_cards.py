@@ -70,7 +70,7 @@ def losses(out: Path, bert: Path, berts: list[Path]) -> None:
     tasks = [{**task, "kind": "→", "metric": "loss"} for task in found["tasks"]]
     tasks[1]["metric"] = ""
     for one in found["comparisons"]:
-        one["less"] = True
+        one["less_is_better"] = True
     del found["intervals"]["lossy"]["NumpyDocs"]
     (place / "scores.json").write_text(json.dumps({**found, "tasks": tasks}))
 

@@ -149,28 +149,24 @@ def test_a_step_evaluate_knows_the_score_of_the_result(seen: Seen) -> None:
 
 
 def test_one_task_alone_may_decide(place: Path, plugins: Plugins) -> None:
-    text = EVALUATE.replace("patience: 3", "metric: Reversed")
+    text = EVALUATE.replace("patience: 3", "tasks: Reversed")
     folder = _run(place, text, plugins)["member"]
     names = {row["name"] for row in _logged(folder) if row["name"].startswith("score")}
     assert names == {"score", "score/Reversed"}
-    wrong = EVALUATE.replace("patience: 3", "metric: Revesed")
-    with pytest.raises(EmbergeError, match="no task belongs to metric 'Revesed'; did you mean"):
+    wrong = EVALUATE.replace("patience: 3", "tasks: Revesed")
+    with pytest.raises(
+        EmbergeError, match="`tasks: Revesed` means none of the tasks; did you mean"
+    ):
         _run(place, wrong, plugins, "wrong")
 
 
-def test_a_metric_of_no_task_is_found_before_the_training(place: Path, plugins: Plugins) -> None:
-    def errors(metric: str) -> str:
-        return _faults(place, EVALUATE.replace("patience: 3", f"metric: {metric}"), plugins)
+def test_a_word_for_no_task_is_found_before_the_training(place: Path, plugins: Plugins) -> None:
+    def errors(word: str) -> str:
+        return _faults(place, EVALUATE.replace("patience: 3", f"tasks: {word}"), plugins)
 
-    for metric in (
-        "all",
-        "kinds",
-        "ind",
-        "ood",
-        "retrieval",
-        "Reversed",
-    ):  # domains are known in the run
-        assert not errors(metric)
+    # Domains are known in the run.
+    for word in ("all", "kinds", "ind", "ood", "retrieval", "Reversed"):
+        assert not errors(word)
     assert "recipe.yaml:15" in errors("retrival")
     assert "did you mean 'retrieval'?" in errors("retrival")
     assert "there are all, kinds, ind, ood, elsewhere, retrieval, Pairs, Reversed" in errors("zzz")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import re
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -13,6 +12,7 @@ from pathlib import Path
 
 from emberge import Evaluator, Model, RecipeError, TaskInfo, TaskScore, Units, Workspace
 from emberge.files import write_text
+from emberge.wording import make_file_name
 
 from emberge_evaluate.task_groups import find_required_tasks
 
@@ -119,8 +119,3 @@ def write_score(path: Path, model: Model, score: TaskScore) -> None:
         "result": score.result,
     }
     write_text(path, json.dumps(record))
-
-
-def make_file_name(text: str) -> str:
-    """Return a text as a file name that every file system accepts."""
-    return re.sub(r"[^\w.=+-]+", "-", text).strip(".") or "_"
