@@ -136,7 +136,7 @@ def merge_state_dicts(
             jobs.append(CopyJob(spec, sources[0], sources[1:]))
     limits = SchedulerLimits(
         workers=merge_settings.workers,
-        devices=(merge_settings.device,),
+        gpus=() if merge_settings.device == "cpu" else (merge_settings.device,),
         block=merge_settings.block,
         granule=merge_settings.granule,
     )

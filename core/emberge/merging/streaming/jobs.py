@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from emberge.contracts import Block, Measures, Scope, as_row_shape
+from emberge.contracts import Block, Measures, Pass, as_row_shape
 from emberge.errors import CheckpointError
-from emberge.merging.chain import Chain, choose_scope_key
+from emberge.merging.chain import Chain
 from emberge.numerics import (
     DTYPES,
     MAGNITUDE_LIMIT,
@@ -63,16 +64,26 @@ class MeasuringPass:
     is_sparse: bool = False
 
 
-class TensorJob(Protocol):
+class TensorJob(ABC):
     """One tensor of the output. The scheduler chooses the rows, their order, the thread and the device.
 
     All jobs of one `unit` have the same number of passes, and all of them are measured before any is
-    produced. `all_measures` has one entry per finished pass. A job that measures nothing needs only
+    produced. `all_measures` has one entry per finished pass. A subclass that measures nothing defines only
     `spec` and `produce`.
     """
 
     spec: TensorSpec
     """Name, shape and dtype of the tensor that is produced, known before any work."""
+
+    @property
+    def all_sources(self) -> Sequence[TensorSource]:
+        """All tensors that the job reads."""
+        return ()
+
+    @property
+    def kernels(self) -> KernelLibrary | None:
+        """The compiled kernels that the job works with, if it does."""
+        return None
 
     @property
     def unusable(self) -> str:
@@ -126,6 +137,7 @@ class TensorJob(Protocol):
         """Return the measures that replace all_measures[-1] in later calls."""
         return all_measures[-1]
 
+    @abstractmethod
     def produce(self, rows: range, all_measures: PassMeasures, device: str) -> Tensor | np.ndarray:
         """Return the rows as they will be stored: contiguous, on the CPU, valid until the next call.
 
@@ -133,7 +145,7 @@ class TensorJob(Protocol):
         """
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(slots=True, eq=False)
 class MergeJob(TensorJob):
     """A job that merges one tensor of several models by a chain of stages.
 
@@ -155,64 +167,60 @@ class MergeJob(TensorJob):
     statistics: RowStatistics | None = None
     kernels: KernelLibrary | None = None
     remarks: dict[str, Any] = field(default_factory=dict)
+    all_sources: Sequence[TensorSource] = field(init=False)
     passes: Sequence[MeasuringPass] = field(init=False)
-    _is_without_torch: bool = field(init=False)
+    unit: str = field(init=False)
+    whole: bool = field(init=False)
+    needs_torch: bool = field(init=False)
+    _uses_kernels: bool = field(init=False)
+    _stage_passes: Sequence[tuple[int, int, Pass]] = field(init=False)
+    """For each pass the position of its link, its number among the link's passes, and the link's pass."""
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "_is_without_torch", self._can_do_without_torch())
-        # The first link samples runs of the files; a later one would compute all deltas for its sample.
-        reads_runs = self._is_without_torch and all(
-            isinstance(source, FileSource) for source in (*self.sources, self.base) if source
+        block, links = self.block, self.chain.links
+        self.all_sources = [*self.sources, *([self.base] if self.base is not None else [])]
+        self.whole = any(link.needs_whole(block) for link in links)
+        self._uses_kernels = self.kernels is not None and block.rows.dtype == "float32"
+        self.needs_torch = not (
+            self._uses_kernels
+            and not any(link.needs_torch for link in links)
+            and self.partial_rows is None
+            and self.statistics is None
+            and self.spec.dtype in DTYPES
+            and all(map(_is_plain, self.all_sources))
         )
-        passes = [
+        self._stage_passes = [
+            (position, number, one_pass)
+            for position, link in enumerate(links)
+            for number, one_pass in enumerate(link.passes)
+        ]
+        # The first link samples runs of the files; a later one would compute all deltas for its sample.
+        reads_runs = not self.needs_torch and all(
+            isinstance(source, FileSource) for source in self.all_sources
+        )
+        key_by_scope = {
+            "tensor": f"{self.chain_id}:tensor:{block.name}",
+            "model": f"{self.chain_id}:model:",
+        }
+        self.passes = [
             MeasuringPass(
-                f"{self.chain_id}:{one_pass.scope}:{choose_scope_key(one_pass.scope, self.block)}",
+                key_by_scope[one_pass.scope],
                 one_pass.join,
                 one_pass.is_exact,
                 is_sparse=reads_runs and position == 0 and one_pass.is_sample,
             )
-            for position, link in enumerate(self.chain.links)
-            for one_pass in link.passes
+            for position, _, one_pass in self._stage_passes
         ]
-        object.__setattr__(self, "passes", tuple(passes))
-
-    def _can_do_without_torch(self) -> bool:
-        """Return whether kernels do everything: no stage, source or dtype needs tensors."""
-        sources = [*self.sources, *([self.base] if self.base is not None else [])]
-        return (
-            self._uses_kernels
-            and not self.chain.needs_torch
-            and self.partial_rows is None
-            and self.statistics is None
-            and self.spec.dtype in DTYPES
-            and all(map(_is_plain, sources))
-        )
-
-    @property
-    def _uses_kernels(self) -> bool:
-        return self.kernels is not None and self.block.rows.dtype == "float32"
-
-    @property
-    def needs_torch(self) -> bool:
-        return not self._is_without_torch
-
-    @property
-    def unit(self) -> str:
-        scopes = {one_pass.scope for link in self.chain.links for one_pass in link.passes}
-        widest: Scope = "model" if "model" in scopes else "tensor"
-        return f"{self.chain_id}:{widest}:{choose_scope_key(widest, self.block)}"
-
-    @property
-    def whole(self) -> bool:
-        return any(link.needs_whole(self.block) for link in self.chain.links)
+        scopes = {one_pass.scope for _, _, one_pass in self._stage_passes}
+        self.unit = key_by_scope["model" if "model" in scopes else "tensor"]
 
     @property
     def row_bytes(self) -> int:
-        models, based = len(self.sources), self.base is not None
-        if self._is_without_torch:
+        models, has_base = len(self.sources), self.base is not None
+        if not self.needs_torch:
             # Kernels read in windows: the result, and at most one decoded number for each model.
             numbers = models + 1
-        elif based and (self.whole or self.chain.sees_base):
+        elif has_base and (self.whole or self.chain.sees_base):
             # The stacked models, the deltas, and a stage's copies of both.
             numbers = 3 * models + 6
         else:
@@ -222,18 +230,14 @@ class MergeJob(TensorJob):
         return width * numbers * np.dtype(self.block.rows.dtype).itemsize + entries
 
     def needs_rows(self, rows: range, all_measures: PassMeasures) -> bool:
-        position = self._link_position(len(all_measures))
-        by_link = self._split_by_link(all_measures)
-        finished = by_link[position]
-        one_pass = self.chain.links[position].passes[len(finished)]
-        return rows.start == 0 if one_pass.reads == "nothing" else one_pass.is_needed(finished)
+        position, _, one_pass = self._stage_passes[len(all_measures)]
+        if one_pass.reads == "nothing":
+            return rows.start == 0
+        return one_pass.is_needed(self._split_by_link(all_measures)[position])
 
     def measure(self, rows: range, index: int, all_measures: PassMeasures, device: str) -> Measures:
-        position = self._link_position(len(all_measures))
-        by_link = self._split_by_link(all_measures)
-        block = self.block
-        number = len(by_link[position])
-        one_pass = self.chain.links[position].passes[number]
+        position, number, one_pass = self._stage_passes[len(all_measures)]
+        by_link, block = self._split_by_link(all_measures), self.block
         if one_pass.reads != "nothing":
             base = self.base if self.chain.reads_base(position, number) else None
             # A sample is not checked: the pass that reads all rows checks them.
@@ -245,7 +249,7 @@ class MergeJob(TensorJob):
             return measures
 
     def conclude(self, all_measures: PassMeasures) -> Measures:
-        position = self._link_position(len(all_measures) - 1)
+        position = self._stage_passes[len(all_measures) - 1][0]
         with self._name_in_errors():
             concluded = self.chain.conclude(self._split_by_link(all_measures), self.block, position)
         if concluded.get("warning"):
@@ -256,7 +260,7 @@ class MergeJob(TensorJob):
         return concluded
 
     def produce(self, rows: range, all_measures: PassMeasures, device: str) -> Tensor | np.ndarray:
-        base = self.base if self.chain.merges_with_base else None
+        base = self.base if any(link.reads_base for link in self.chain.links) else None
         guard = not self._are_checked(all_measures, base is not None)
         block = self._read_block(rows, 0, device, base, guard=guard)
         with self._name_in_errors():
@@ -264,18 +268,14 @@ class MergeJob(TensorJob):
             block.rows.check_rest()
         encoded = encode(merged, self.spec.dtype)
         if isinstance(encoded, np.ndarray):
-            return self._require_usable(encoded)
+            assert self.kernels is not None
+            stored = encoded.reshape(-1).view(np.uint8)
+            if not words_are_usable(stored, self.spec.dtype, self.kernels):
+                raise CheckpointError(f"{self.spec.name}: {self.unusable}")
+            return stored
         if self.partial_rows is not None:
             self.partial_rows.fill(rows, encoded, self.sources, self.base)
         return encoded
-
-    def _require_usable(self, encoded: np.ndarray) -> np.ndarray:
-        """Return encoded rows as bytes; refuse values that are not usable."""
-        assert self.kernels is not None
-        stored = encoded.reshape(-1).view(np.uint8)
-        if not words_are_usable(stored, self.spec.dtype, self.kernels):
-            raise CheckpointError(f"{self.spec.name}: {self.unusable}")
-        return stored
 
     @property
     def unusable(self) -> str:
@@ -295,33 +295,23 @@ class MergeJob(TensorJob):
             prefix = "" if str(error).startswith(self.block.name) else f"{self.spec.name}: "
             raise CheckpointError(f"{prefix}{error}") from error
 
-    def _are_checked(self, all_measures: PassMeasures, based: bool) -> bool:
-        """Return whether a finished pass has read all rows, and so checked them for NaN.
-
-        With `based`, the base's rows are needed too.
-        """
+    def _are_checked(self, all_measures: PassMeasures, with_base: bool) -> bool:
+        """Return whether a finished pass has read, and so checked, all rows, and the base's `with_base`."""
+        by_link = self._split_by_link(all_measures)
         return any(
             one_pass.reads != "nothing"
             and not one_pass.is_sample
-            and one_pass.is_needed(finished[:number])
-            and (self.chain.reads_base(position, number) or not based)
-            for position, finished in enumerate(self._split_by_link(all_measures))
-            for number, one_pass in enumerate(self.chain.links[position].passes[: len(finished)])
+            and one_pass.is_needed(by_link[position][:number])
+            and (self.chain.reads_base(position, number) or not with_base)
+            for position, number, one_pass in self._stage_passes[: len(all_measures)]
         )
 
-    def _link_position(self, number: int) -> int:
-        for position, link in enumerate(self.chain.links):
-            if number < len(link.passes):
-                return position
-            number -= len(link.passes)
-        raise IndexError(number)
-
-    def _split_by_link(self, all_measures: PassMeasures) -> list[Sequence[Measures]]:
-        split, start = [], 0
-        for link in self.chain.links:
-            split.append(all_measures[start : start + len(link.passes)])
-            start += len(link.passes)
-        return split
+    def _split_by_link(self, all_measures: PassMeasures) -> list[list[Measures]]:
+        """Return the measures of each link's finished passes."""
+        by_link: list[list[Measures]] = [[] for _ in self.chain.links]
+        for measures, (position, _, _) in zip(all_measures, self._stage_passes, strict=False):
+            by_link[position].append(measures)
+        return by_link
 
     def _read_block(
         self, rows: range, index: int, device: str, base: TensorSource | None, *, guard: bool
@@ -388,12 +378,12 @@ class MergeJob(TensorJob):
                 shape,
                 self.kernels,
                 is_checked=guard,
-                without_torch=self._is_without_torch,
+                without_torch=not self.needs_torch,
             )
 
     def _explain(self, error: RowsError) -> CheckpointError:
         """Return an error that names the tensor, and the model whose rows cannot be used."""
-        source = [*self.sources, *([self.base] if self.base is not None else [])][error.number]
+        source = self.all_sources[error.number]
         if not error.is_unreadable:
             return self._build_damage_error(source)
         spec = source.spec
@@ -425,13 +415,17 @@ class CopyJob(TensorJob):
 
     def __post_init__(self) -> None:
         spec = self.spec
-        for source in (self.source, *self.equal_sources):
+        for source in self.all_sources:
             if (source.spec.shape, source.spec.dtype) != (spec.shape, spec.dtype):
                 raise CheckpointError(
                     f"{spec.name}: has shape {list(spec.shape)} in {spec.dtype}, and what is copied from "
                     f"'{source.model}' has {list(source.spec.shape)} in {source.spec.dtype}; a copy changes "
                     "neither"
                 )
+
+    @property
+    def all_sources(self) -> Sequence[TensorSource]:
+        return (self.source, *self.equal_sources)
 
     @property
     def unusable(self) -> str:
@@ -447,11 +441,12 @@ class CopyJob(TensorJob):
     @property
     def row_bytes(self) -> int:
         # What is computed passes through float64, and through a piece or two of what it is computed from.
-        return self.grid[1] * (32 if self._is_computed else 8)
+        return self.grid[1] * (32 if self.needs_torch else 8)
 
     @property
     def needs_torch(self) -> bool:
-        return self._is_computed
+        source = self.source
+        return not isinstance(source, FileSource) or isinstance(source.spec, DerivedTensor)
 
     def produce(self, rows: range, all_measures: PassMeasures, device: str) -> Tensor | np.ndarray:
         width = self.grid[1] * self.spec.itemsize
@@ -463,16 +458,11 @@ class CopyJob(TensorJob):
                     f"{self.spec.name}: {self.spec.dtype} values cannot be merged, and those of "
                     f"'{other.model}' differ from those of '{self.source.model}'"
                 )
-        if not (self._is_computed and self.spec.mergeable):
+        if not (self.needs_torch and self.spec.mergeable):
             return piece
         import torch
 
         return torch.from_numpy(piece).view(getattr(torch, self.spec.dtype))
-
-    @property
-    def _is_computed(self) -> bool:
-        source = self.source
-        return not isinstance(source, FileSource) or isinstance(source.spec, DerivedTensor)
 
     @staticmethod
     def _read_piece(use: str, source: TensorSource, start: int, size: int) -> np.ndarray:
@@ -488,11 +478,11 @@ def announce_reads(jobs: Sequence[TensorJob]) -> Callable[[], None]:
     """
     specs_by_reader: dict[TensorReader, list[list[TensorSpec]]] = {}
     for job in jobs:
-        of_job: dict[TensorReader, list[TensorSpec]] = {}
-        for source in _list_sources(job):
+        job_specs: dict[TensorReader, list[TensorSpec]] = {}
+        for source in job.all_sources:
             if isinstance(source, FileSource):
-                of_job.setdefault(source.reader, []).append(source.spec)
-        for reader, specs in of_job.items():
+                job_specs.setdefault(source.reader, []).append(source.spec)
+        for reader, specs in job_specs.items():
             specs_by_reader.setdefault(reader, []).append(specs)
     for reader, all_specs in specs_by_reader.items():
         reader.expect(all_specs)
@@ -502,14 +492,6 @@ def announce_reads(jobs: Sequence[TensorJob]) -> Callable[[], None]:
             reader.end_requests()
 
     return end_requests
-
-
-def _list_sources(job: TensorJob) -> list[TensorSource]:
-    if isinstance(job, CopyJob):
-        return [job.source, *job.equal_sources]
-    if isinstance(job, MergeJob):
-        return [*job.sources, *([job.base] if job.base is not None else [])]
-    return []
 
 
 def _is_plain(source: TensorSource) -> bool:

@@ -36,12 +36,17 @@ class Journal:
         self._last = time.monotonic()
         with writing(folder, "the work"):
             make_folder(folder)
-            if self._read_earlier(key):
+            if self.path.is_file() and self._read_earlier(key):
                 _keep_weights(folder)
-            else:
-                _clear_folder(folder)
-                self._append_lines([_encode_entry(key=key)])
-                sync(folder)
+                return
+            self.path.unlink(missing_ok=True)  # first: without it the other files count for nothing
+            for path in folder.iterdir():
+                if path.is_dir() and not path.is_symlink():
+                    shutil.rmtree(path)
+                else:
+                    path.unlink()
+            self._append_lines([_encode_entry(key=key)])
+            sync(folder)
 
     def forget(self) -> None:
         """Begin an empty journal, for use if the finished tensors' files are missing."""
@@ -68,13 +73,8 @@ class Journal:
         with self._lock, writing(self.path.parent, _JOURNAL_FILE):
             self._append_lines(batch)
 
-    def remove(self) -> None:
-        """Remove the journal after all work is done."""
-        self.path.unlink()
-
     def _read_earlier(self, key: str) -> bool:
-        if not self.path.is_file():
-            return False
+        """Read the finished tensors of a killed run; return whether the journal was begun with `key`."""
         begun, *lines = self.path.read_bytes().splitlines(keepends=True) or [b""]
         if begun != _encode_entry(key=key):
             return False
@@ -109,16 +109,6 @@ def _decode_entry(line: bytes) -> dict[str, Any] | None:
         return entry if isinstance(entry["done"], str) and _encode_entry(**entry) == line else None
     except (ValueError, TypeError, KeyError):
         return None
-
-
-def _clear_folder(folder: Path) -> None:
-    # First the journal: without it the rest counts for nothing.
-    (folder / _JOURNAL_FILE).unlink(missing_ok=True)
-    for path in folder.iterdir():
-        if path.is_dir() and not path.is_symlink():
-            shutil.rmtree(path)
-        else:
-            path.unlink()
 
 
 def _keep_weights(folder: Path) -> None:

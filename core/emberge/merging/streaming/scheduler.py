@@ -5,10 +5,10 @@ from __future__ import annotations
 import functools
 import itertools
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -17,7 +17,7 @@ from emberge.contracts import Machine, Measures
 from emberge.devices import limit_torch_threads
 from emberge.errors import CheckpointError
 from emberge.interpreter import keep_freed_blocks
-from emberge.merging.streaming.jobs import MergeJob, TensorJob, is_usable
+from emberge.merging.streaming.jobs import TensorJob, announce_reads, is_usable
 from emberge.tensor_files import QUEUE
 from emberge.wording import format_size
 
@@ -26,9 +26,8 @@ if TYPE_CHECKING:
 
 PutPiece = Callable[[TensorJob, int, "Tensor | np.ndarray"], None]
 Progress = Callable[[float, float, str], None]
-Task = Callable[[], None]
-# The measures of a job's finished passes, by id of the job.
-MeasuresByJob = dict[int, list[Measures]]
+Task = Callable[[str], None]
+"""Work that a thread does on a device, such as "cpu" or "cuda:0"."""
 # Measures that are joined at once.
 _MEASURES_PER_JOIN = 16
 GRANULE_ELEMENTS = 1 << 19
@@ -47,34 +46,36 @@ class SchedulerLimits:
     """Limits of threads, devices and memory; only `granule`, which tests vary, changes a merge's bytes.
 
     `memory` is in bytes; `block` is the number of elements produced at once, at least a row; None chooses it
-    for each job. Workers share the devices.
+    for each job. Workers share the GPUs; without any, they compute on the CPU.
     """
 
     workers: int = 1
     memory: int | None = None
-    devices: tuple[str, ...] = ("cpu",)
+    gpus: tuple[str, ...] = ()
     block: int | None = None
     granule: int = GRANULE_ELEMENTS
-
-    @property
-    def uses_gpu(self) -> bool:
-        """True if any work is done on a GPU."""
-        return any(device != "cpu" for device in self.devices)
 
     @classmethod
     def of(cls, machine: Machine) -> SchedulerLimits:
         """Return a machine's limits, with at least two threads a GPU: one copies while one computes."""
-        gpus = [device for device in machine.devices if device != "cpu"]
-        workers = max(1, machine.workers, 2 * len(gpus))
-        return cls(workers=workers, memory=machine.memory, devices=tuple(gpus) or ("cpu",))
+        gpus = tuple(device for device in machine.devices if device != "cpu")
+        return cls(max(1, machine.workers, 2 * len(gpus)), machine.memory, gpus)
 
 
-@dataclass(frozen=True, slots=True)
-class MeasuredJobs:
-    """A group of jobs that are measured together, and those among them to produce."""
+@dataclass(slots=True, eq=False)
+class _Unit:
+    """Jobs that are measured together, those among them to produce, and the state of their work.
+
+    `measures` and `blocks_left` are by id of a job: the measures of its finished passes, and the number of
+    its blocks that are not yet produced. `tasks_left` counts the unfinished tasks of the current phase.
+    """
 
     jobs: Sequence[TensorJob]
     jobs_to_produce: Sequence[TensorJob]
+    measures: dict[int, list[Measures]] = field(default_factory=dict)
+    blocks_left: dict[int, int] = field(default_factory=dict)
+    phases: Iterator[list[Task]] = field(init=False)
+    tasks_left: int = 0
 
 
 def run_jobs(
@@ -84,40 +85,37 @@ def run_jobs(
     limits: SchedulerLimits,
     finished: Callable[[TensorJob], None] | None = None,
     progress: Progress | None = None,
-    units: Mapping[str, Sequence[TensorJob]] | None = None,
-    failed: Callable[[], None] | None = None,
+    done: Collection[str] = (),
 ) -> None:
     """Measure and produce the jobs, unit by unit, and `put` each piece (job, first element, tensor).
 
-    `units` lists all jobs of units in which some jobs are only measured. If an error ends the work, `failed`
-    is called before the threads are joined; it must cancel requests for which threads may be waiting.
+    Tensors whose names are in `done` are not produced, and only measured if their unit has others. Tensors on
+    servers are fetched ahead; an error ends these requests.
+
+    Raises:
+        CheckpointError: if inputs are damaged or not finite, or need more memory than the limit.
     """
-    if units is None:
-        units = group_by_unit(jobs)
-    job_ids = {id(job) for job in jobs}
-    groups = [
-        MeasuredJobs(group, [job for job in group if id(job) in job_ids])
-        for group in units.values()
-    ]
-    _require_memory(jobs, limits)
+    jobs_by_unit: dict[str, list[TensorJob]] = {}
+    for job in jobs:
+        jobs_by_unit.setdefault(job.unit, []).append(job)
+    units = []
+    for unit_jobs in jobs_by_unit.values():
+        if jobs_to_produce := [job for job in unit_jobs if job.spec.name not in done]:
+            units.append(_Unit(unit_jobs, jobs_to_produce))
+    jobs_at_work = [job for unit in units for job in unit.jobs]
+    if limits.memory is not None:
+        _require_memory(jobs_at_work, limits.memory)
     keep_freed_blocks()
-    jobs_at_work = itertools.chain(jobs, *units.values())
-    needs_torch = limits.uses_gpu or any(job.needs_torch for job in jobs_at_work)
+    needs_torch = bool(limits.gpus) or any(job.needs_torch for job in jobs_at_work)
     with (
+        # As in `_prepare_thread`, since this thread plans the first phase of each unit.
+        np.errstate(all="ignore"),
         # Sums must not depend on how many threads torch would split them over; workers are threads already.
         limit_torch_threads(1) if needs_torch else nullcontext(),
         ThreadPoolExecutor(limits.workers, "merge", _prepare_thread, (needs_torch,)) as pool,
     ):
-        total = sum(job.spec.nbytes for job in jobs)
-        _TensorScheduler(pool, limits, put, finished, progress, total).run(groups, failed)
-
-
-def group_by_unit(jobs: Sequence[TensorJob]) -> dict[str, list[TensorJob]]:
-    """Group the jobs by unit, units and jobs in the order given."""
-    units: dict[str, list[TensorJob]] = {}
-    for job in jobs:
-        units.setdefault(job.unit, []).append(job)
-    return units
+        scheduler = _TensorScheduler(pool, limits, put, finished, progress)
+        scheduler.run(units, announce_reads(jobs_at_work))
 
 
 def _prepare_thread(needs_torch: bool) -> None:
@@ -133,24 +131,11 @@ def _prepare_thread(needs_torch: bool) -> None:
         torch.set_grad_enabled(False)
 
 
-class _TaskCountdown:
-    """A counter that several threads decrease."""
-
-    def __init__(self, count: int) -> None:
-        self._left, self._lock = count, threading.Lock()
-
-    def reaches_zero(self) -> bool:
-        """Decrease the count by one, and return whether it is zero now."""
-        with self._lock:
-            self._left -= 1
-            return self._left == 0
-
-
 class _TensorScheduler:
     """Threads that work on the granules of a few units at a time.
 
-    The work of a unit is a generator of phases (`_plan_phases`). Any threads do the work of one phase; the
-    thread that finishes the phase's last work takes the next phase from the generator.
+    The work of a unit is a generator of phases (`_plan_phases`). Any threads do the tasks of one phase; the
+    thread that finishes the phase's last task takes the next phase from the generator.
     """
 
     def __init__(
@@ -160,30 +145,35 @@ class _TensorScheduler:
         put: PutPiece,
         finished: Callable[[TensorJob], None] | None,
         progress: Progress | None,
-        total: int,
     ) -> None:
         self._pool, self._limits, self._put, self._finished = pool, limits, put, finished
-        self._progress, self._produced_bytes, self._total_bytes = progress, 0, total
+        self._progress, self._produced_bytes, self._total_bytes = progress, 0, 0
         self._counting = threading.Lock()
         self._changed = threading.Condition(threading.RLock())
-        self._active = 0
+        self._active_units = 0
         self._error: BaseException | None = None
-        self._streams = DeviceStreams(limits.devices)
+        self._streams = DeviceStreams(limits.gpus) if limits.gpus else None
 
-    def run(self, units: Iterable[MeasuredJobs], failed: Callable[[], None] | None) -> None:
-        """Run all units, several at once to keep threads busy; after an error call `failed` and raise it."""
+    def run(self, units: Sequence[_Unit], end_requests: Callable[[], None]) -> None:
+        """Run all units, several at once to keep threads busy; raise the first error.
+
+        After an error `end_requests` is called before the threads are joined, as they may wait for a server.
+        """
+        self._total_bytes = sum(job.spec.nbytes for unit in units for job in unit.jobs_to_produce)
         try:
             for unit in units:
-                self._wait_while(lambda: self._active > self._limits.workers)
+                self._wait_while(lambda: self._active_units > self._limits.workers)
+                if self._error is not None:
+                    break
                 with self._changed:
-                    self._active += 1
-                self._submit(functools.partial(self._start_next_phase, self._plan_phases(unit)))
-            self._wait_while(lambda: self._active > 0)
+                    self._active_units += 1
+                unit.phases = self._plan_phases(unit)
+                self._start_next_phase(unit)
+            self._wait_while(lambda: self._active_units > 0)
             if self._error is not None:
                 raise self._error
         except BaseException:
-            if failed is not None:
-                failed()
+            end_requests()
             raise
         finally:
             with self._changed:
@@ -191,52 +181,47 @@ class _TensorScheduler:
                 self._changed.notify_all()
             self._pool.shutdown(wait=True, cancel_futures=True)
 
-    def _plan_phases(self, unit: MeasuredJobs) -> Iterator[list[Task]]:
-        """Yield a unit's work in phases: measure granules in each pass, then produce blocks."""
-        by_job: MeasuresByJob = {id(job): [] for job in unit.jobs}
+    def _plan_phases(self, unit: _Unit) -> Iterator[list[Task]]:
+        """Yield a unit's tasks in phases: measure granules in each pass, then produce blocks."""
+        unit.measures = {id(job): [] for job in unit.jobs}
         for number in range(len(unit.jobs[0].passes)):
             reducers: dict[str, _OrderedReducer] = {}
-            yield list(self._plan_measuring(unit, number, by_job, reducers))
+            yield list(self._plan_measuring(unit, number, reducers))
             sums = {key: reducer.join_measures() for key, reducer in reducers.items()}
             for job in unit.jobs:
-                measures = by_job[id(job)]
+                measures = unit.measures[id(job)]
                 measures.append(sums[job.passes[number].key])
                 measures[-1] = job.conclude(measures)
-        yield list(self._plan_producing(unit, by_job))
+        yield list(self._plan_producing(unit))
 
     def _plan_measuring(
-        self,
-        unit: MeasuredJobs,
-        number: int,
-        by_job: MeasuresByJob,
-        reducers: dict[str, _OrderedReducer],
+        self, unit: _Unit, number: int, reducers: dict[str, _OrderedReducer]
     ) -> Iterator[Task]:
         """Yield a task for each granule that a pass has to measure, with its position in a reducer."""
         for job in unit.jobs:
-            one_pass, measures = job.passes[number], by_job[id(job)]
-            reducer = reducers.setdefault(one_pass.key, _OrderedReducer(one_pass.join))
-            for index, rows in enumerate(_split_rows(job, self._choose_granule(job, number))):
+            one_pass, measures = job.passes[number], unit.measures[id(job)]
+            if one_pass.key not in reducers:
+                reducers[one_pass.key] = _OrderedReducer(one_pass.join, self._changed)
+            reducer, granule = reducers[one_pass.key], self._limits.granule
+            if one_pass.is_sparse and not self._limits.gpus:
+                granule = max(granule, job.spec.elements)
+            elif one_pass.is_exact:
+                granule = max(granule, _choose_block_size(job, self._limits))
+            for index, rows in enumerate(_split_rows(job, granule)):
                 if job.needs_rows(rows, measures):
-                    position = reducer.reserve()
+                    position = next(reducer.free_positions)
                     yield functools.partial(
                         self._measure_granule, job, rows, index, measures, reducer, position
                     )
 
-    def _choose_granule(self, job: TensorJob, number: int) -> int:
-        """Return the number of elements that a pass measures at once."""
-        granule, one_pass = self._limits.granule, job.passes[number]
-        if one_pass.is_sparse and not self._limits.uses_gpu:
-            return max(granule, job.spec.elements)
-        return max(granule, _choose_block_size(job, self._limits)) if one_pass.is_exact else granule
-
-    def _plan_producing(self, unit: MeasuredJobs, by_job: MeasuresByJob) -> Iterator[Task]:
+    def _plan_producing(self, unit: _Unit) -> Iterator[Task]:
         """Yield a task for each block to produce of the unit's tensors."""
         for job in unit.jobs_to_produce:
-            pieces = list(_split_rows(job, _choose_block_size(job, self._limits)))
-            left = _TaskCountdown(len(pieces))
-            for rows in pieces:
-                yield functools.partial(self._produce_block, job, rows, by_job[id(job)], left)
-            if not pieces and self._finished is not None:
+            blocks = list(_split_rows(job, _choose_block_size(job, self._limits)))
+            unit.blocks_left[id(job)] = len(blocks)
+            for rows in blocks:
+                yield functools.partial(self._produce_block, unit, job, rows)
+            if not blocks and self._finished is not None:
                 self._finished(job)  # a tensor without rows
 
     def _measure_granule(
@@ -247,62 +232,56 @@ class _TensorScheduler:
         job_measures: Sequence[Measures],
         reducer: _OrderedReducer,
         position: int,
+        device: str,
     ) -> None:
         # Measures ahead of a slow thread's would pile up in memory. The next position of a reducer was begun
         # before all that wait for it, so some thread always continues.
         self._wait_while(lambda: position > reducer.next + 4 * self._limits.workers)
-        with self._streams.using_device() as device:
-            measures = job.measure(rows, index, job_measures, device)
-            if device != "cpu":
-                measures = _move_to_cpu(measures)
-        with self._changed:
-            reducer.add(position, measures)
-            self._changed.notify_all()
-        reducer.join_some()
+        measures = job.measure(rows, index, job_measures, device)
+        reducer.add(position, measures if device == "cpu" else _move_to_cpu(measures))
 
-    def _produce_block(
-        self, job: TensorJob, rows: range, job_measures: Sequence[Measures], left: _TaskCountdown
-    ) -> None:
-        with self._streams.using_device() as device:
-            piece = job.produce(rows, job_measures, device)
-            _require_fit(job, rows, piece)
+    def _produce_block(self, unit: _Unit, job: TensorJob, rows: range, device: str) -> None:
+        piece = job.produce(rows, unit.measures[id(job)], device)
+        _require_fit(job, rows, piece)
         self._put(job, rows.start * job.grid[1], piece)
         with self._counting:
             self._produced_bytes += piece.nbytes
             if self._progress is not None:
                 self._progress(self._produced_bytes, self._total_bytes, job.spec.name)
-        if left.reaches_zero() and self._finished is not None:
+            unit.blocks_left[id(job)] -= 1
+            is_finished = unit.blocks_left[id(job)] == 0
+        if is_finished and self._finished is not None:
             self._finished(job)
 
-    def _start_next_phase(self, phases: Iterator[list[Task]]) -> None:
-        """Submit the next phase of a unit that has any work, or count the unit as done."""
-        for phase in phases:
-            left = _TaskCountdown(len(phase))
-            for work in phase:
-                self._submit(functools.partial(self._run_task, work, left, phases))
-            if phase:
+    def _start_next_phase(self, unit: _Unit) -> None:
+        """Submit the tasks of the unit's next phase that has any, or count the unit as done."""
+        for tasks in unit.phases:
+            unit.tasks_left = len(tasks)
+            for task in tasks:
+                self._pool.submit(self._run_task, unit, task)
+            if tasks:
                 return
         with self._changed:
-            self._active -= 1
+            self._active_units -= 1
             self._changed.notify_all()
 
-    def _run_task(self, work: Task, left: _TaskCountdown, phases: Iterator[list[Task]]) -> None:
-        work()
-        if left.reaches_zero():
-            self._start_next_phase(phases)
-
-    def _submit(self, work: Task) -> None:
-        def guarded() -> None:
-            if self._error is not None:
-                return
-            try:
-                work()
-            except BaseException as error:
-                with self._changed:
-                    self._error = self._error or error
-                    self._changed.notify_all()
-
-        self._pool.submit(guarded)
+    def _run_task(self, unit: _Unit, task: Task) -> None:
+        """Run a task unless the work has failed, and start the next phase after the last task of one."""
+        if self._error is not None:
+            return
+        try:
+            streams = self._streams
+            with nullcontext("cpu") if streams is None else streams.using_device() as device:
+                task(device)
+            with self._changed:
+                unit.tasks_left -= 1
+                is_last = unit.tasks_left == 0
+            if is_last:
+                self._start_next_phase(unit)
+        except BaseException as error:
+            with self._changed:
+                self._error = self._error or error
+                self._changed.notify_all()
 
     def _wait_while(self, busy: Callable[[], bool]) -> None:
         """Wait while a condition is true and no error has ended the work."""
@@ -315,52 +294,41 @@ class _OrderedReducer:
     """Reducer that joins measures in the order of their positions, whatever the order of their arrival.
 
     Every 16 consecutive measures are joined by one thread at a time, and no other thread waits for that
-    thread: positions are assigned while the scheduler's lock is held, and measures are joined after it is
-    released.
+    thread: the order is made while the lock of `changed` is held, and measures are joined after it is
+    released. `next` is the first position without measures.
     """
 
-    def __init__(self, join: Callable[[Sequence[Measures]], Measures]) -> None:
-        self._join = join
+    def __init__(
+        self, join: Callable[[Sequence[Measures]], Measures], changed: threading.Condition
+    ) -> None:
+        self._join, self._changed = join, changed
         self._early: dict[int, Measures] = {}
         self._ready: list[Measures] = []
         self._joined: list[Measures] = []
         self._joining = threading.Lock()
-        self._reserved = 0
+        self.free_positions = itertools.count()
         self.next = 0
 
-    def reserve(self) -> int:
-        """Return the next free position."""
-        self._reserved += 1
-        return self._reserved - 1
-
     def add(self, position: int, measures: Measures) -> None:
-        """Add the measures of a position; the caller must have the scheduler's lock."""
-        self._early[position] = measures
-        while self.next in self._early:
-            self._ready.append(self._early.pop(self.next))
-            self.next += 1
-
-    def join_some(self) -> None:
-        """Join consecutive measures if enough are ready and no other thread is joining."""
+        """Add the measures of a position; join consecutive ones if enough are ready and no thread does."""
+        with self._changed:
+            self._early[position] = measures
+            while self.next in self._early:
+                self._ready.append(self._early.pop(self.next))
+                self.next += 1
+            self._changed.notify_all()
         while len(self._ready) >= _MEASURES_PER_JOIN and self._joining.acquire(blocking=False):
             try:
-                self._join_next()
+                # Another thread may have joined them since; while this one joins, others only append.
+                if len(oldest := self._ready[:_MEASURES_PER_JOIN]) == _MEASURES_PER_JOIN:
+                    self._joined = [self._join([*self._joined, *oldest])]
+                    del self._ready[:_MEASURES_PER_JOIN]
             finally:
                 self._joining.release()
 
     def join_measures(self) -> Measures:
-        """Return all measures joined, after all were added."""
-        with self._joining:
-            while len(self._ready) >= _MEASURES_PER_JOIN:
-                self._join_next()
-            return self._join([*self._joined, *self._ready])
-
-    def _join_next(self) -> None:
-        # Others only append meanwhile.
-        oldest = self._ready[:_MEASURES_PER_JOIN]
-        if len(oldest) == _MEASURES_PER_JOIN:
-            self._joined = [self._join([*self._joined, *oldest])]
-            del self._ready[:_MEASURES_PER_JOIN]
+        """Return all measures joined, after every `add` has returned."""
+        return self._join([*self._joined, *self._ready])
 
 
 def _split_rows(job: TensorJob, elements: int) -> Iterator[range]:
@@ -382,8 +350,7 @@ def _require_fit(job: TensorJob, rows: range, piece: Tensor | np.ndarray) -> Non
         )
     if isinstance(piece, np.ndarray):
         return
-    kernels = job.kernels if isinstance(job, MergeJob) else None
-    if piece.is_floating_point() and not is_usable(piece, kernels=kernels):
+    if piece.is_floating_point() and not is_usable(piece, kernels=job.kernels):
         raise CheckpointError(f"{spec.name}: {job.unusable}")
 
 
@@ -392,12 +359,12 @@ def _choose_block_size(job: TensorJob, limits: SchedulerLimits) -> int:
 
     All threads and the pieces that wait to be written take at most the memory of the limits.
     """
-    each = max(1, job.row_bytes // max(1, job.grid[1]))
-    by_kernels = isinstance(job, MergeJob) and job.kernels is not None
-    fitting = max(1, (KERNEL_PRODUCED_BYTES if by_kernels else PRODUCED_BYTES) // each)
+    element_bytes = max(1, job.row_bytes // max(1, job.grid[1]))
+    produced_bytes = PRODUCED_BYTES if job.kernels is None else KERNEL_PRODUCED_BYTES
+    fitting = max(1, produced_bytes // element_bytes)
     if limits.memory is not None:
         bytes_left = limits.memory - count_queue_bytes(limits.memory)
-        fitting = max(1, min(fitting, bytes_left // (limits.workers * each)))
+        fitting = max(1, min(fitting, bytes_left // (limits.workers * element_bytes)))
     if limits.block is None:
         return fitting
     return limits.block if limits.memory is None else min(limits.block, fitting)
@@ -408,53 +375,46 @@ def count_queue_bytes(memory: int | None) -> int:
     return QUEUE if memory is None else min(QUEUE, memory // 4)
 
 
-def _require_memory(jobs: Sequence[TensorJob], limits: SchedulerLimits) -> None:
-    if limits.memory is None:
-        return
-    queued = count_queue_bytes(limits.memory)
+def _require_memory(jobs: Sequence[TensorJob], memory: int) -> None:
+    """Refuse a job whose smallest piece needs more than `memory` bytes."""
+    queued = count_queue_bytes(memory)
     for job in jobs:
         need = job.row_bytes * job.grid[0] if job.whole else job.row_bytes
-        if need + queued > limits.memory:
+        if need + queued > memory:
             # What waits to be written is named where the limit would do without it.
-            queue_note = (
-                "" if need > limits.memory else f" beside {format_size(queued)} to be written,"
-            )
+            queue_note = "" if need > memory else f" beside {format_size(queued)} to be written,"
             raise CheckpointError(
                 f"{job.spec.name}: needs {format_size(need)} at once{queue_note} and the limit is "
-                f"{format_size(limits.memory)}; allow more with --memory, or give it another strategy by "
+                f"{format_size(memory)}; allow more with --memory, or give it another strategy by "
                 "a rule"
             )
 
 
 class DeviceStreams:
-    """The devices of all threads; each thread has its own pinned buffers and stream on its GPU.
+    """The GPUs of all threads; each thread has its own pinned buffers and stream on its GPU.
 
     While one thread waits for a copy or a result, the kernels of another thread run.
     """
 
-    def __init__(self, devices: Sequence[str]) -> None:
-        self._devices = itertools.cycle(devices)
+    def __init__(self, gpus: Sequence[str]) -> None:
+        self._gpus = itertools.cycle(gpus)
         self._lock = threading.Lock()
-        self._own = threading.local()
+        self._of_thread = threading.local()
 
     @contextmanager
     def using_device(self) -> Iterator[str]:
-        """Yield the calling thread's device, on whose stream the `with` block runs; wait for its work."""
-        own = self._own
-        if not hasattr(own, "device"):
-            with self._lock:
-                own.device = next(self._devices)
-        if own.device == "cpu":
-            yield own.device
-            return
+        """Yield the calling thread's GPU, on whose stream the `with` block runs; wait for its work."""
         import torch
 
-        if not hasattr(own, "stream"):
-            own.stream = torch.cuda.Stream(own.device)  # type: ignore[no-untyped-call]
-        with torch.cuda.stream(own.stream):
-            yield own.device
+        of_thread = self._of_thread
+        if not hasattr(of_thread, "gpu"):
+            with self._lock:
+                of_thread.gpu = next(self._gpus)
+            of_thread.stream = torch.cuda.Stream(of_thread.gpu)  # type: ignore[no-untyped-call]
+        with torch.cuda.stream(of_thread.stream):
+            yield of_thread.gpu
             # The next call fills the pinned buffer again, so its copy must have ended.
-            own.stream.synchronize()
+            of_thread.stream.synchronize()
 
 
 def _move_to_cpu(measures: Any) -> Any:

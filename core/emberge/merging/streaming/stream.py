@@ -27,13 +27,12 @@ from emberge.files import (
     writing,
 )
 from emberge.hashes import hash_value
-from emberge.merging.streaming.jobs import CopyJob, TensorJob, announce_reads
+from emberge.merging.streaming.jobs import CopyJob, TensorJob
 from emberge.merging.streaming.journal import Journal
 from emberge.merging.streaming.scheduler import (
     Progress,
     SchedulerLimits,
     count_queue_bytes,
-    group_by_unit,
     run_jobs,
 )
 from emberge.merging.template_checks import describe_template_problems
@@ -60,16 +59,17 @@ def write_tensors(
     *,
     key: str = "",
     limits: SchedulerLimits | None = None,
-    writer: Callable[[Path], TensorWriter] | None = None,
+    metadata: Mapping[str, str] | None = None,
+    max_shard_size: str | int = "5GB",
+    parts: Mapping[str, str] | None = None,
     progress: Progress | None = None,
     complete: Callable[[Path], None] | None = None,
-) -> Path:
+) -> None:
     """Run the jobs and write their tensors into the folder `path`, continuing the part of a killed run.
 
     `key` identifies the work: a part that was begun with another key is deleted. The caller publishes the
-    folder. `writer` creates the writer, which decides the names of files, the shards and the metadata.
-    `complete` adds all files that are not weights; after a kill during `complete`, only `complete` is
-    repeated.
+    folder. `metadata`, `max_shard_size` and `parts` are those of a TensorWriter. `complete` adds all files
+    that are not weights; after a kill during `complete`, only `complete` is repeated.
 
     Raises:
         CheckpointError: if inputs are damaged or not finite, or the disk is full.
@@ -79,28 +79,23 @@ def write_tensors(
     # Another release of torch may round otherwise, so it does not continue the work of this one.
     work = json.dumps([key, plan, version("torch")])
     journal = Journal(path, hashlib.sha256(work.encode()).hexdigest())
-    files = writer(path) if writer else TensorWriter(path, specs, {})
+    files = TensorWriter(path, specs, metadata or {}, max_shard_size, parts)
     if journal.done and not files.resumed:
         journal.forget()
     limits = limits or SchedulerLimits()
-    left = [job for job in jobs if job.spec.name not in journal.done]
     for job in jobs:
         job.remarks.update(journal.remarks.get(job.spec.name, {}))
-    units = {job.unit for job in left}
-    to_read = {unit: members for unit, members in group_by_unit(jobs).items() if unit in units}
     try:
         files.begin(count_queue_bytes(limits.memory))
-        end_reading = announce_reads([job for members in to_read.values() for job in members])
         run_jobs(
-            left,
+            jobs,
             lambda job, start, piece: files.write(job.spec.name, start, piece),
             limits=limits,
             finished=lambda job: files.run_after_writes(
                 lambda: journal.mark(job.spec.name, files.sync, job.remarks)
             ),
             progress=progress,
-            units=to_read,
-            failed=end_reading,
+            done=journal.done,
         )
         files.finish()
     finally:
@@ -109,8 +104,7 @@ def write_tensors(
         if complete is not None:
             complete(path)
         sync_tree(path)
-        journal.remove()
-    return path
+        journal.path.unlink()
 
 
 def build_checkpoint(
@@ -151,19 +145,15 @@ def build_checkpoint(
     require_free(out)
     side = side or out.parent / f".{out.name}.partial"
     specs = [job.spec for job in jobs]
-    limit = parse_size(max_shard_size)
+    shard_bytes = parse_size(max_shard_size)
     names = Counter(spec.name for spec in specs)
     problems = [f"{name}: {count} jobs make it" for name, count in names.items() if count > 1]
-    own_config = template.locate_in_trunk("config.json") in (files or {})
-    problems += describe_template_problems(template, config=not own_config)
+    has_new_config = template.locate_in_trunk("config.json") in (files or {})
+    problems += describe_template_problems(template, config=not has_new_config)
     size = sum(spec.nbytes for spec in specs) + _OTHER_FILES_BYTES
     problems += map(str, find_disk_space_problems(size, out.parent, side))
     if problems:
         raise CheckpointError("\n".join(problems))
-    header = build_header_texts(provenance or {})
-
-    def writer(folder: Path) -> TensorWriter:
-        return TensorWriter(folder, specs, header, limit, template.folder_by_prefix)
 
     def add_other_files(folder: Path) -> None:
         _write_files(template, folder, specs, tokenizer, files or {})
@@ -176,7 +166,9 @@ def build_checkpoint(
             side,
             key=key,
             limits=SchedulerLimits.of(machine or Machine()),
-            writer=writer,
+            metadata=build_header_texts(provenance or {}),
+            max_shard_size=shard_bytes,
+            parts=template.folder_by_prefix,
             progress=progress,
             complete=add_other_files,
         )
