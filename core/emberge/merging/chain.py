@@ -50,12 +50,8 @@ class Resolver:
         """Return the options' values: a float each, or a float64 array [models] for options of models."""
         # Every block of a tensor asks for the same options. The stage is kept, as its id is the key.
         key = id(stage), block.name, block.models
-        known = self._known.get(key)
-        if known is None:
-            known = self._known[key] = stage, self._resolve(stage, block)
-        return known[1]
-
-    def _resolve(self, stage: Stage, block: Block) -> Options:
+        if key in self._known:
+            return self._known[key][1]
         import numpy as np
 
         values: dict[str, Any] = {}
@@ -63,18 +59,21 @@ class Resolver:
         stored_name = self.stored_names.get(block.name, block.name)
         for name, schedule in stage.schedules().items():
             number = schedule.at(stored_name, depth)
-            if isinstance(schedule, PerModel):
-                schedules = (self._find_own_schedule(stage, name, model) for model in block.models)
-                numbers = [o.at(stored_name, depth, number) if o else number for o in schedules]
-                values[name] = np.array(numbers, np.float64)
-            else:
+            if not isinstance(schedule, PerModel):
                 values[name] = number
+                continue
+            numbers = [number] * len(block.models)
+            for position, model in enumerate(block.models):
+                if model in self.models and (own := self._find_own_schedule(stage, name, model)):
+                    numbers[position] = own.at(stored_name, depth, number)
+            values[name] = np.array(numbers, np.float64)
         for name, inner in find_nested_stages(stage).items():
             values[name] = self(inner, block)
-        return Options(**values)
+        self._known[key] = stage, Options(**values)
+        return self._known[key][1]
 
     def _find_own_schedule(self, stage: Stage, option: str, model: str) -> PerTensor | None:
-        for name, options in self.models.get(model, {}).items():
+        for name, options in self.models[model].items():
             if simplify_name(name) == simplify_name(stage.name_in_recipes) and option in options:
                 return options[option]
         return None
@@ -103,22 +102,15 @@ class Chain:
         return read_earlier or takes_base
 
     @property
-    def needs_torch(self) -> bool:
-        """True if any link works with tensors."""
-        return any(link.needs_torch for link in self.links)
-
-    @property
-    def merges_with_base(self) -> bool:
-        """True if any link reads the base in the final merge."""
-        return any(link.reads_base for link in self.links)
-
-    @property
     def sees_base(self) -> bool:
         """True if any pass of a link, or the final merge, reads the base."""
-        return self.merges_with_base or any(
-            one_pass.reads != "nothing" and self.reads_base(position, number)
+        return any(
+            link.reads_base
+            or any(
+                one_pass.reads != "nothing" and self.reads_base(position, number)
+                for number, one_pass in enumerate(link.passes)
+            )
             for position, link in enumerate(self.links)
-            for number, one_pass in enumerate(link.passes)
         )
 
     def measure(self, stats_by_link: Sequence[Stats], block: Block, position: int) -> Measures:

@@ -66,7 +66,7 @@ def open_whole_model(model: Model, work: Path, machine: Machine | None = None) -
 
 def _build_whole_model(model: Model, adapter: Path, out: Path, machine: Machine | None) -> None:
     """Write the adapted model's folder at `out`."""
-    from emberge.merging.merge_to_folder import identify_content  # these load torch
+    from emberge.merging.run_plan import identify_content  # these load torch
     from emberge.merging.streaming.jobs import CopyJob
     from emberge.merging.streaming.stream import build_checkpoint
     from emberge.tensor_files import FileSource, TensorReader

@@ -31,21 +31,11 @@ class MatchedTensors:
     warnings: list[str] = field(default_factory=list)
 
 
-def match_tensors(
-    request: MergeRequest,
-    template: Checkpoint,
-    pattern: TensorNames,
-    names: Mapping[str, TensorNames],
-) -> MatchedTensors:
-    """Match the tensors of all models by the template's names.
+class TensorMatcher:
+    """Matcher of the tensors of one merge, by the names in `pattern`, the template's.
 
     `names` contains the tensors of the models that exist; other models are assumed to have the same tensors.
     """
-    return _TensorMatcher(request, template, pattern, names).match()
-
-
-class _TensorMatcher:
-    """Matcher of the tensors of one merge, by the names in `pattern`, the template's."""
 
     def __init__(
         self,
@@ -62,9 +52,8 @@ class _TensorMatcher:
         self.models_without_head: dict[str, set[str]] = {}  # by head of the template
         self.models_with_head: dict[str, set[str]] = {}  # by head that the template lacks
         self.averaged_heads: dict[str, None] = {}  # heads that the base lacks
-        self.lacking_in_base: dict[
-            str, list[str]
-        ] = {}  # tensors by head or, outside heads, by name
+        # Tensors by head or, outside heads, by name.
+        self.lacking_in_base: dict[str, list[str]] = {}
         self.names_by_problem: dict[str, list[str]] = {}  # tensors by message
 
     def match(self) -> MatchedTensors:
@@ -73,18 +62,17 @@ class _TensorMatcher:
             plan = self._plan_tensor(name)
             if plan is not None:
                 self.matched.tensors.append(plan)
-        self.matched.warnings += self._warn_of_heads()
+        if self.models_with_head or self.models_without_head or self.averaged_heads:
+            self.matched.warnings += self._warn_of_heads()
         if self.lacking_in_base:
-            hint, names = (
-                "name another base",
-                [n for ns in self.lacking_in_base.values() for n in ns],
-            )
+            hint = "name another base"
             if self.request.missing is not None:
                 rules = ", ".join(
                     f"{{filter: {p}, strategy: linear}}" for p in self.lacking_in_base
                 )
                 hint = f"merge it by a rule that needs no base (`--set 'rules=[{rules}]'`)"
-            self.names_by_problem[f"the base lacks it; {hint}"] = names
+            lacking_names = [name for names in self.lacking_in_base.values() for name in names]
+            self.names_by_problem[f"the base lacks it; {hint}"] = lacking_names
         self.matched.problems += (
             Problem(message, join_some(names, 1))
             for message, names in self.names_by_problem.items()
@@ -156,13 +144,16 @@ class _TensorMatcher:
         dtype = self.request.out_dtype or pattern.dtype
         out = TensorSpec(self.pattern.name_in_result(pattern), pattern.shape, dtype)
         plan = TensorPlan(name, out, "merge", sources, base)
-        optional_plan = None
-        if from_template is not None and self._is_optional(name):
-            optional_plan = self._plan_optional(plan)
-        optional_plan = optional_plan or self._apply_policy(plan, from_template is not None)
-        if optional_plan is None or optional_plan.action == "copy":
-            return optional_plan
-        return self._check_shapes(optional_plan)
+        changed_plan = self._plan_optional(plan) if from_template is not None else None
+        changed_plan = changed_plan or self._apply_policy(plan, from_template is not None)
+        if changed_plan is not None and base is None and self.base is not None:
+            changed_plan = self._plan_without_base(changed_plan)
+        if changed_plan is None or changed_plan.action == "copy":
+            return changed_plan
+        if any(spec and spec.shape != out.shape for spec in (*changed_plan.sources, base)):
+            self._note_other_shape(changed_plan)
+            return None
+        return changed_plan
 
     def _plan_copy(
         self, name: str, pattern: TensorSpec, sources: tuple[TensorSpec | None, ...]
@@ -178,15 +169,11 @@ class _TensorMatcher:
                 return None
         return TensorPlan(name, self._build_copied_spec(pattern), "copy", sources, origin=pattern)
 
-    def _is_optional(self, name: str) -> bool:
-        """Return whether models may lack a template tensor: one in a head or module, or outside the trunk."""
-        if name in self.pattern.heads or name.startswith(self.pattern.modules):
-            return True
-        trunks = any(model.part == "text" for model in self.request.inputs)
-        return trunks and self.pattern.is_outside_trunk(name)
-
     def _plan_optional(self, plan: TensorPlan) -> TensorPlan | None:
-        """Return a plan for a tensor that some models lack; None if all have it or a part of its head."""
+        """Return a plan for a tensor of the template that models may lack; None if no model lacks it.
+
+        Models may lack heads and modules, and those of which only the text trunk is used, all outside it.
+        """
         models = [(m.name, self.names.get(m.name)) for m in self.request.inputs]
         trunks = {m.name for m in self.request.inputs if m.part == "text"}
         lacking_models = {
@@ -206,7 +193,7 @@ class _TensorMatcher:
         )
         plan = replace(plan, sources=sources)
         if len(present_specs) > 1 or len(self.names) < len(models):
-            return self._require_base(plan)
+            return plan
         from_template = self.pattern.specs[plan.name]
         origin = present_specs[0] if present_specs else from_template
         if origin.shape != from_template.shape:
@@ -214,12 +201,15 @@ class _TensorMatcher:
         out = TensorSpec(plan.out.name, origin.shape, origin.dtype)
         return replace(plan, action="copy", sources=(), origin=origin, out=out)
 
-    def _is_lacking(self, name: str, names: TensorNames, trunk: bool) -> bool:
-        if trunk:
-            return name not in names.specs
-        if name.startswith(self.pattern.modules):
+    def _is_lacking(self, name: str, names: TensorNames, is_trunk: bool) -> bool:
+        """Return whether a model is without a tensor of the template that it may lack."""
+        in_module, in_head = name.startswith(self.pattern.modules), name in self.pattern.heads
+        if is_trunk:
+            may_lack = in_head or in_module or self.pattern.is_outside_trunk(name)
+            return may_lack and name not in names.specs
+        if in_module:
             return not names.modules  # a plain transformers folder
-        return name in self.pattern.heads and not names.shares_head(self.pattern, name)
+        return in_head and not names.shares_head(self.pattern, name)
 
     def _apply_policy(self, plan: TensorPlan, in_template: bool) -> TensorPlan | None:
         """Return the plan, changed by the policy for missing tensors if some models lack the tensor."""
@@ -233,16 +223,16 @@ class _TensorMatcher:
         if lacking_names or not in_template:
             self._add_problem(plan.name, self._describe_lack(plan, lacking_names))
             return None
-        return self._require_base(plan)
+        return plan
 
-    def _plan_present(self, plan: TensorPlan) -> TensorPlan | None:
+    def _plan_present(self, plan: TensorPlan) -> TensorPlan:
         """Return the plan of a tensor from the models that have it: a copy if there is only one."""
         present_specs = [spec for spec in plan.sources if spec is not None]
         chain = self.request.chains[self.request.find_chain(plan.name)]
         if len(present_specs) not in chain[0].arity and len(present_specs) == 1:
             out = TensorSpec(plan.out.name, present_specs[0].shape, present_specs[0].dtype)
             return replace(plan, action="copy", sources=(), origin=present_specs[0], out=out)
-        return self._require_base(plan)
+        return plan
 
     def _describe_lack(self, plan: TensorPlan, lacking: list[str]) -> str:
         if not lacking:
@@ -253,14 +243,13 @@ class _TensorMatcher:
             hint = f"set missing: average_present (`--set missing=average_present`), or {hint}"
         return f"{quoted_names} {'lacks' if len(lacking) == 1 else 'lack'} it; {hint}"
 
-    def _require_base(self, plan: TensorPlan) -> TensorPlan | None:
-        """Return the plan of a tensor that the base has, if the strategy needs it; else note a problem.
+    def _plan_without_base(self, plan: TensorPlan) -> TensorPlan | None:
+        """Return the plan of a tensor that the base lacks; None if the strategy needs it, which is noted.
 
         A tensor that no text encoder uses needs no base: it is the mean of the models.
         """
         chain = self.request.chains[self.request.find_chain(plan.name)]
-        needs_base = any(link.base_policy == "required" for link in chain)
-        if plan.base is not None or self.base is None or not needs_base:
+        if plan.action == "copy" or not any(link.base_policy == "required" for link in chain):
             return plan
         present_specs = tuple(spec for spec in plan.sources if spec is not None)
         same_shape = all(spec.shape == plan.out.shape for spec in present_specs)
@@ -273,18 +262,18 @@ class _TensorMatcher:
         self.lacking_in_base.setdefault(part, []).append(plan.name)
         return None
 
-    def _check_shapes(self, plan: TensorPlan) -> TensorPlan | None:
-        """Return the plan; None if a model's shape does not fit, which is noted."""
-        models = list(zip((m.name for m in self.request.inputs), plan.sources, strict=True))
-        for name, spec in (*models, ("the base", plan.base)):
-            if spec is not None and spec.shape != plan.out.shape:
-                self._add_problem(
-                    plan.name,
-                    f"'{name}' has shape {list(spec.shape)}, '{self._find_template_name()}' has "
-                    f"{list(plan.out.shape)}; merge models of one architecture",
-                )
-                return None
-        return plan
+    def _note_other_shape(self, plan: TensorPlan) -> None:
+        """Note as a problem the first model whose shape differs from the result's."""
+        names = [*(model.name for model in self.request.inputs), "the base"]
+        specs = zip(names, (*plan.sources, plan.base), strict=True)
+        name, shape = next(
+            (n, s.shape) for n, s in specs if s is not None and s.shape != plan.out.shape
+        )
+        self._add_problem(
+            plan.name,
+            f"'{name}' has shape {list(shape)}, '{self._find_template_name()}' has "
+            f"{list(plan.out.shape)}; merge models of one architecture",
+        )
 
     def _find_source(self, names: TensorNames, name: str) -> TensorSpec | None:
         # Where a model ties its head to the embedding, the embedding is its head.

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Literal
 
 from emberge.contracts import MergeStrategy, MergeTransform, Stage
 from emberge.errors import CheckpointError, Problem
-from emberge.merging.chain import Resolver
 from emberge.merging.request import FileState, MergeInput, MergeRequest
 from emberge.model_folder import Checkpoint, JoinedFacts
 from emberge.tensor_files import TensorSpec, find_main_dtype
@@ -65,18 +64,18 @@ class MergePlan:
 
     @property
     def merged(self) -> list[str]:
-        """Names of the tensors that are merged."""
-        return [plan.out.name for plan in self.tensors if plan.action == "merge"]
+        """Stored names of the tensors that are merged."""
+        return [tensor.out.name for tensor in self.tensors if tensor.action == "merge"]
 
     @property
     def copied(self) -> list[str]:
-        """Names of the tensors that are copied unchanged."""
-        return [plan.out.name for plan in self.tensors if plan.action == "copy"]
+        """Stored names of the tensors that are copied unchanged."""
+        return [tensor.out.name for tensor in self.tensors if tensor.action == "copy"]
 
     @property
     def dtype(self) -> str:
         """The dtype of most of the merged bytes."""
-        return find_main_dtype(plan.out for plan in self.tensors)
+        return find_main_dtype(tensor.out for tensor in self.tensors)
 
     def map_weights(self, tensor: TensorPlan) -> dict[str, float]:
         """Return the recipe's weight of each model that has the tensor."""
@@ -86,12 +85,6 @@ class MergePlan:
             for model, spec in zip(self.request.inputs, tensor.sources, strict=True)
             if spec is not None or model.name in self.future_models
         }
-
-    def build_resolver(self) -> Resolver:
-        """Build the resolver that turns the stages' options into numbers for this merge."""
-        stored_names = {tensor.name: tensor.out.name for tensor in self.tensors}
-        options = {model.name: model.options for model in self.request.inputs}
-        return Resolver(options, self.depths, stored_names)
 
     def raise_problems(self, others: Iterable[Problem] = ()) -> None:
         """Raise the plan's problems and `others` as one error with a line for each, if there are any.
@@ -108,24 +101,31 @@ class MergePlan:
 def add_effective_weights(plan: MergePlan) -> MergePlan:
     """Return the plan with each model's effective weights, and the recipe's sum as a mean over elements.
 
-    If a strategy uses shares, a weight is divided by the sum over the models merged together. If a strategy
-    merges its result with the base, the base has a weight too, and the models share the rest.
+    If a strategy uses shares, a weight is divided by the sum over the models merged together, and a sum of
+    zero becomes a problem of the plan. If a strategy merges its result with the base, the base has a weight
+    too, and the models share the rest.
     """
+    request, base = plan.request, plan.request.base
+    strategies = [chain[-1] for chain in request.chains]
+    base_shares = [s.base_share if isinstance(s, MergeStrategy) else 0.0 for s in strategies]
     # For each model, the numbers of elements by weight.
-    counts: dict[str, Counter[float]] = {m.name: Counter() for m in plan.request.inputs}
-    base = plan.request.base if any(map(_find_base_share, plan.request.chains)) else None
-    if base is not None:
+    counts: dict[str, Counter[float]] = {m.name: Counter() for m in request.inputs}
+    if base is not None and any(base_shares):
         counts[base.name] = Counter()
     total = elements = 0.0
     for tensor in plan.tensors:
         if tensor.action != "merge":
             continue
-        recipe_weights, size = plan.map_weights(tensor), tensor.out.elements
-        for name, weight in _compute_weights(plan, tensor, recipe_weights).items():
+        number, size = request.find_chain(tensor.name), tensor.out.elements
+        recipe_weights = plan.map_weights(tensor)
+        try:
+            weights = _compute_weights(request, number, recipe_weights, 1.0 - base_shares[number])
+        except ValueError as error:
+            return replace(plan, problems=(*plan.problems, Problem(str(error), tensor.name)))
+        for name, weight in weights.items():
             counts[name][weight] += size
-        if base is not None:
-            share = _find_base_share(plan.request.chains[plan.request.find_chain(tensor.name)])
-            counts[base.name][share] += size
+        if base is not None and base.name in counts:
+            counts[base.name][base_shares[number]] += size
         total += size * sum(recipe_weights.values())
         elements += size
     elements = elements or 1.0
@@ -138,37 +138,32 @@ def add_effective_weights(plan: MergePlan) -> MergePlan:
 
 
 def _compute_weights(
-    plan: MergePlan, tensor: TensorPlan, recipe_weights: Mapping[str, float]
+    request: MergeRequest, number: int, recipe_weights: Mapping[str, float], models_share: float
 ) -> dict[str, float]:
-    """Return the models' effective weights for a tensor, scaled by the share that the base leaves.
+    """Return the models' effective weights for the tensors of a chain, given the recipe's weights.
 
-    They are the recipe's weights, or these divided by their sum over the models merged together.
+    Raises:
+        ValueError: if weights by whose sum a link divides sum to zero.
     """
-    chain = plan.request.chains[plan.request.find_chain(tensor.name)]
-    link, labels = find_weighing_link(
-        chain, [m for m in plan.request.inputs if m.name in recipe_weights]
-    )
+    inputs = [model for model in request.inputs if model.name in recipe_weights]
+    link, labels = find_weighing_link(request.chains[number], inputs)
     if link.weight_role == "unused":
         return dict(recipe_weights)
-    models_share = 1.0 - _find_base_share(chain)
-    sums = sum_by_label(recipe_weights, labels) if link.weight_role == "share" else {}
-    return {
-        name: models_share * weight / (sums.get(labels[name], 1.0) or 1.0)
-        for name, weight in recipe_weights.items()
-    }
-
-
-def _find_base_share(chain: Sequence[Stage]) -> float:
-    last = chain[-1]
-    return last.base_share if isinstance(last, MergeStrategy) else 0.0
-
-
-def sum_by_label(weights: Mapping[str, float], labels: Mapping[str, str]) -> dict[str, float]:
-    """Return the sum of the weights under each label."""
+    if link.weight_role == "scale":
+        return {name: models_share * weight for name, weight in recipe_weights.items()}
     sums: dict[str, float] = {}
-    for name, weight in weights.items():
+    for name, weight in recipe_weights.items():
         sums[labels[name]] = sums.get(labels[name], 0.0) + weight
-    return sums
+    for label, weight_sum in sums.items():
+        if abs(weight_sum) < 1e-12:
+            where = f" in the group '{label}'" if label else ""
+            raise ValueError(
+                f"the weights sum to zero{where}, and '{link.name_in_messages}' divides by their sum; give "
+                "weights that do not cancel out"
+            )
+    return {
+        name: models_share * weight / sums[labels[name]] for name, weight in recipe_weights.items()
+    }
 
 
 def find_weighing_link(

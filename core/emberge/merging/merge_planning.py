@@ -8,21 +8,20 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from emberge.errors import EmbergeError, Problem
-from emberge.merging.match_tensors import match_tensors
+from emberge.merging.match_tensors import TensorMatcher
 from emberge.merging.merge_plan import MergePlan, add_effective_weights
 from emberge.merging.plan_checks import (
     TEMPLATE_REMEDY,
     compare_folders,
+    find_filter_problems,
     find_request_problems,
     find_template_problems,
-    find_tensor_problems,
     list_token_warnings,
 )
-from emberge.merging.request import MergeInput, MergeRequest
+from emberge.merging.request import MergeRequest
 from emberge.merging.template_checks import describe_size_problems
 from emberge.model_folder import Checkpoint, ModelPair, describe_other_format
 from emberge.tensor_names import HEAD, TensorNames, find_layer, measure_depths
@@ -39,8 +38,7 @@ def plan_merge(request: MergeRequest, *, whole: bool = False) -> MergePlan:
     files = request.list_files()
     names, checkpoints, header_problems = _read_headers(request, whole=whole)
     problems = [*find_request_problems(request), *header_problems]
-    model_names = {m.name for m in (*request.inputs, request.base) if m is not None}
-    unseen = frozenset(model_names - names.keys())
+    unseen = frozenset({m.name for m in request.all_inputs} - names.keys())
     try:
         if request.tokenizer is not None:
             Checkpoint(request.tokenizer)  # which raises that there is no such folder
@@ -58,11 +56,11 @@ def plan_merge(request: MergeRequest, *, whole: bool = False) -> MergePlan:
         template=template,
         future_models=unseen,
     )
-    if (template is None or pattern is None) and not whole:
-        return _plan_from_folders(plan, checkpoints)
+    if template is not None and pattern is None and not whole:
+        return _plan_from_folders(plan, template, checkpoints)
     if template is None or pattern is None or (problems and unseen):
         return plan
-    return _add_tensors(plan, checkpoints, names, pattern)
+    return _add_tensors(plan, template, checkpoints, names, pattern)
 
 
 def use_plan(plan: MergePlan | None, request: MergeRequest) -> MergePlan:
@@ -100,13 +98,19 @@ def _read_headers(
 
     With `whole` all weights must exist.
     """
-    models = [m for m in (*request.inputs, request.base) if m is not None and m.folder is not None]
     problems: list[Problem] = []
     names: dict[str, TensorNames] = {}
     checkpoints: dict[str, Checkpoint] = {}
-    for model in models:
+    for model in request.all_inputs:
+        if (folder := model.folder) is None:
+            continue
         try:
-            checkpoint = _open_model(model)
+            if model.adapter is None:
+                checkpoint = Checkpoint(folder)
+            else:
+                from emberge.merging.adapter_reader import open_model
+
+                checkpoint = open_model(folder, model.adapter)
             checkpoints[model.name] = checkpoint
             if checkpoint.has_weights:
                 model_names = checkpoint.tensor_names if whole else checkpoint.find_names()
@@ -120,55 +124,37 @@ def _read_headers(
     return names, checkpoints, problems
 
 
-def _open_model(model: MergeInput) -> Checkpoint:
-    if model.adapter is None:
-        return Checkpoint(model.folder or Path())
-    from emberge.merging.adapter_reader import open_model
-
-    return open_model(model.folder or Path(), model.adapter)
-
-
 def _find_template(
     request: MergeRequest, checkpoints: Mapping[str, Checkpoint], names: Mapping[str, TensorNames]
 ) -> tuple[Checkpoint | None, TensorNames | None]:
+    """Return the model whose names, configs and modules the result gets, and its tensors' names if known.
+
+    Unless the request names one, models with modules come first, then those with weights, then those with a
+    head that is not tied, and of equal models the first. Modules and heads do not count for an adapter, nor
+    if only the trunk of the first model is used.
+    """
     if request.template is not None:
         checkpoint = Checkpoint(request.template)
         return checkpoint, checkpoint.tensor_names if checkpoint.has_weights else None
-    name = _choose_template(request, checkpoints, names)
-    return (checkpoints[name], names[name]) if name in names else (None, None)
-
-
-def _choose_template(
-    request: MergeRequest, checkpoints: Mapping[str, Checkpoint], names: Mapping[str, TensorNames]
-) -> str:
-    """Return the name of the model whose names, configs and modules the result gets; "" if none exists.
-
-    Models with modules come first, then those with weights, then those with a head that is not tied, and of
-    equal models the first. Modules and heads do not count for an adapter, nor if only the trunk of the first
-    model is used.
-    """
     models = [m for m in request.inputs if m.name in checkpoints]
-    is_whole = bool(models) and models[0].part == "whole" and not request.as_adapter
-
-    def rank(model: MergeInput) -> tuple[bool, ...]:
-        has_weights = model.name in names
-        if not is_whole:
-            return (not has_weights,)
-        has_modules = model.part == "whole" and bool(checkpoints[model.name].modules)
-        has_head = has_weights and names[model.name].stores_untied(HEAD)
-        return not has_modules, not has_weights, not has_head
-
-    return min(models, key=rank).name if models else ""
+    if not models:
+        return None, None
+    is_whole = models[0].part == "whole" and not request.as_adapter
+    if is_whole:
+        models = [m for m in models if m.part == "whole" and checkpoints[m.name].modules] or models
+    models = [m for m in models if m.name in names] or models
+    if is_whole:
+        models = [m for m in models if m.name in names and names[m.name].stores_untied(HEAD)] or models
+    return checkpoints[models[0].name], names.get(models[0].name)
 
 
-def _plan_from_folders(plan: MergePlan, checkpoints: Mapping[str, Checkpoint]) -> MergePlan:
+def _plan_from_folders(
+    plan: MergePlan, template: Checkpoint, checkpoints: Mapping[str, Checkpoint]
+) -> MergePlan:
     """Complete a plan whose template has no weights yet, from configs and tokenizers alone."""
-    name = _choose_template(plan.request, checkpoints, {})
-    template = plan.template or checkpoints.get(name)
-    if template is None:
-        return plan
-    plan = replace(plan, template=template)
-    plan = _add_tokens(plan, _match_tokens(plan.request, template, checkpoints, {}, None))
+    tokens = _match_tokens(plan.request, template, checkpoints, {}, None)
+    if tokens is not None:
+        plan = _add_tokens(plan, tokens)
     folders = compare_folders(plan.request, template, checkpoints)
     return replace(
         plan,
@@ -184,23 +170,22 @@ def _plan_from_folders(plan: MergePlan, checkpoints: Mapping[str, Checkpoint]) -
 
 def _add_tensors(
     plan: MergePlan,
+    template: Checkpoint,
     checkpoints: Mapping[str, Checkpoint],
     names: Mapping[str, TensorNames],
     pattern: TensorNames,
 ) -> MergePlan:
     """Complete a plan with its tensors, from the headers of template and models."""
-    request, template = plan.request, plan.template
-    assert template is not None
-    plan = _add_tokens(
-        plan, tokens := _match_tokens(request, template, checkpoints, names, pattern)
-    )
-    is_resized = tokens is not None and tokens.rows is not None
-    size_texts = describe_size_problems(template, pattern, vocabulary=not is_resized)
+    request = plan.request
+    tokens = _match_tokens(request, template, checkpoints, names, pattern)
+    has_template_rows = tokens is None or tokens.rows is None
+    size_texts = describe_size_problems(template, pattern, vocabulary=has_template_rows)
     wrong_sizes = [Problem(f"{text}, {TEMPLATE_REMEDY}") for text in size_texts]
     plan = replace(plan, problems=(*plan.problems, *wrong_sizes))
     if tokens is not None:
         from emberge.merging.tokens.token_rows import move_token_rows
 
+        plan = _add_tokens(plan, tokens)
         names, pattern = move_token_rows(names, pattern, tokens)
     folders = compare_folders(request, template, checkpoints)
     warnings = [*folders.warnings, *plan.warnings]
@@ -210,7 +195,7 @@ def _add_tensors(
         adapted = ((m.name, checkpoints.get(m.name)) for m in request.inputs)
         texts = (text for name, one in adapted for text in warn_of_adapter(name, one))
         warnings += dict.fromkeys(texts)
-    matched = match_tensors(request, template, pattern, names)
+    matched = TensorMatcher(request, template, pattern, names).match()
     problems = [*plan.problems, *folders.problems]
     if folders.are_comparable:
         problems += matched.problems
@@ -224,11 +209,12 @@ def _add_tensors(
         depths=measure_depths(layers),
         stated=folders.facts,
     )
-    problems += find_tensor_problems(plan)
-    if not problems:
+    plan = replace(plan, problems=(*problems, *find_filter_problems(plan)))
+    if not plan.problems:
         plan = add_effective_weights(plan)
+    if not plan.problems:
         matched.warnings += list_token_warnings(request, template, checkpoints)
-    return replace(plan, problems=tuple(problems), warnings=(*warnings, *matched.warnings))
+    return replace(plan, warnings=(*warnings, *matched.warnings))
 
 
 def _match_tokens(
@@ -242,15 +228,12 @@ def _match_tokens(
 
     Equal tokenizers with different numbers of rows have vocabularies that are padded differently.
     """
-    models = [m.name for m in request.inputs]
-    bases = [request.base.name] if request.base is not None else []
+    present = [m.name for m in request.all_inputs if m.name in checkpoints]
     source = template if request.tokenizer is None else Checkpoint(request.tokenizer)
-    other_checkpoints = [checkpoints[name] for name in (*models, *bases) if name in checkpoints]
-    all_equal = all(
-        ModelPair(source, checkpoint).same_tokenizer for checkpoint in other_checkpoints
-    )
-    tables = [names[one].find_embedding() for one in (*models, *bases) if one in names]
-    if all_equal and len({table.shape[0] for table in tables if table is not None}) < 2:
+    tables = [names[name].find_embedding() for name in present if name in names]
+    if len({table.shape[0] for table in tables if table is not None}) < 2 and all(
+        ModelPair(source, checkpoints[name]).same_tokenizer for name in present
+    ):
         return None
     from emberge.merging.tokens.match_tokens import align_tokens
 
@@ -260,15 +243,13 @@ def _match_tokens(
         checkpoints,
         names,
         pattern,
-        models=models,
-        base=next(iter(bases), None),
+        models=[m.name for m in request.inputs],
+        base=None if request.base is None else request.base.name,
         tokenizer=request.tokenizer,
     )
 
 
-def _add_tokens(plan: MergePlan, tokens: TokenPlan | None) -> MergePlan:
-    if tokens is None:
-        return plan
+def _add_tokens(plan: MergePlan, tokens: TokenPlan) -> MergePlan:
     return replace(
         plan,
         token_plan=tokens,

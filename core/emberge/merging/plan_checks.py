@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from emberge.contracts import MergeStrategy, MergeTransform, Stage, walk_stages
 from emberge.errors import Problem, suggest
-from emberge.merging.merge_plan import MergePlan, find_weighing_link, sum_by_label
-from emberge.merging.request import MergeInput, MergeRequest, describe_option_problems
+from emberge.merging.merge_plan import MergePlan
+from emberge.merging.request import MergeRequest, describe_option_problems
 from emberge.merging.template_checks import describe_omissions, describe_template_problems
 from emberge.model_folder import Checkpoint, JoinedFacts, ModelPair, TokenizerFiles, TrunkConfig
 from emberge.tensor_names import HEAD, TensorNames
@@ -39,8 +39,8 @@ def find_request_problems(request: MergeRequest) -> Iterator[Problem]:
         yield from _find_base_problems(request)
     stages = [link for chain in request.chains for link in walk_stages(chain)]
     for model in request.inputs:
-        for text in describe_option_problems(model.name, model.options, stages):
-            yield Problem(text)
+        if model.options:
+            yield from map(Problem, describe_option_problems(model.name, model.options, stages))
 
 
 def _find_chain_problems(
@@ -139,15 +139,18 @@ def compare_folders(
     option = "base" if request.as_adapter else "template"
     remedy = f"merge models of one architecture, or choose one with '{option}'"
     members = {m.name: checkpoints[m.name] for m in request.inputs if m.name in checkpoints}
-    others = [m for m in request.inputs if m.name in members]
-    differences = [
-        text
-        for model in others
-        if members[model.name].folder != template.folder
-        for text in _compare_architectures(
-            template, members[model.name], model, request.template is None
+    differences: list[str] = []
+    for model in request.inputs:
+        other = members.get(model.name)
+        if other is None or other.folder == template.folder:
+            continue
+        pair = ModelPair(template, other)
+        texts = (
+            pair.find_trunk_differences()
+            if model.part == "text"
+            else pair.find_differences(modules=request.template is None)
         )
-    ]
+        differences += [f"'{template.folder.name}' and '{model.name}': {text}" for text in texts]
     facts = JoinedFacts.of(
         template,
         members,
@@ -163,8 +166,14 @@ def compare_folders(
         problems += [Problem(f"{difference}; {remedy}") for difference in differences]
     are_comparable = not problems
     # What follows from another architecture would only repeat it.
-    problems = problems or [*facts.problems, *_find_other_experts(members)]
-    warnings += [*_name_template(request, template, members), *facts.warnings]
+    if are_comparable:
+        problems += facts.problems
+        if any(_UPCYCLING_KEY in model.config for model in members.values()):
+            problems += _find_other_experts(members)
+    first = next(iter(members.values()), None)
+    if request.template is None and first is not None and first.folder != template.folder:
+        warnings += _name_template(template, members)
+    warnings += facts.warnings
     base = checkpoints.get(request.base.name) if request.base is not None else None
     if base is not None:
         pair = f"'{template.folder.name}' and the base: "
@@ -190,25 +199,14 @@ def _find_other_experts(members: Mapping[str, Checkpoint]) -> Iterator[Problem]:
         )
 
 
-def _name_template(
-    request: MergeRequest, template: Checkpoint, members: Mapping[str, Checkpoint]
-) -> Iterator[str]:
-    """Yield a line if the result has the files of a model that is not the first."""
-    names = [name for name, one in members.items() if one.folder == template.folder]
-    first = next(iter(members), None)
-    if request.template is None and names and first is not None and first not in names:
-        has_fewer = template.modules and not members[first].modules
+def _name_template(template: Checkpoint, members: Mapping[str, Checkpoint]) -> Iterator[str]:
+    """Yield a line if the result has the files of a member, which is not the first."""
+    names = [name for name, model in members.items() if model.folder == template.folder]
+    if names:
+        first_name, first = next(iter(members.items()))
+        has_fewer = template.modules and not first.modules
         lacks = "modules, and so no pooling" if has_fewer else "head of its own"
-        yield f"'{first}' has no {lacks}; names, configs and modules come from '{names[0]}'"
-
-
-def _compare_architectures(
-    template: Checkpoint, other: Checkpoint, model: MergeInput, modules: bool
-) -> list[str]:
-    """Return the differences by which the tensors of two models are incomparable."""
-    pair, is_trunk = ModelPair(template, other), model.part == "text"
-    listed = pair.find_trunk_differences() if is_trunk else pair.find_differences(modules=modules)
-    return [f"'{template.folder.name}' and '{model.name}': {text}" for text in listed]
+        yield f"'{first_name}' has no {lacks}; names, configs and modules come from '{names[0]}'"
 
 
 def find_template_problems(
@@ -238,17 +236,6 @@ def find_template_problems(
         )
 
 
-def find_tensor_problems(plan: MergePlan) -> list[Problem]:
-    """Return the problems of filters and weights, for which tensors' names must be known."""
-    if not plan.tensors:
-        return []
-    return [
-        *_find_filter_problems(plan),
-        *_find_weight_problems(plan),
-        *_find_schedule_problems(plan),
-    ]
-
-
 def _list_filters(request: MergeRequest) -> Iterator[tuple[str, str]]:
     yield from (("a rule", rule.filter) for rule in request.rules if rule.filter != "*")
     for model in request.all_inputs:
@@ -261,18 +248,24 @@ def _list_filters(request: MergeRequest) -> Iterator[tuple[str, str]]:
             yield from ((f"'{link.name_in_messages}': {option}", f) for f in schedule.filters)
 
 
-def _find_filter_problems(plan: MergePlan) -> Iterator[Problem]:
-    """Yield a problem for each filter that matches no tensor; a head's name is always allowed."""
-    names = [t.out.name for t in plan.tensors if t.action == "merge"]
+def find_filter_problems(plan: MergePlan) -> Iterator[Problem]:
+    """Yield a problem for each filter that matches no tensor, and each tensor that filters leave no value.
+
+    A head's name is always allowed.
+    """
+    owners: dict[str, str] = {}
+    for owner, filter_ in _list_filters(plan.request):
+        owners.setdefault(filter_, owner)
+    if not owners or not plan.tensors:
+        return
+    names = plan.merged
     known_names = [*names, *plan.dropped, HEAD]
-    used: dict[str, str] = {}
-    for where, filter_ in _list_filters(plan.request):
-        used.setdefault(filter_, where)
-    for filter_, where in used.items():
+    for filter_, owner in owners.items():
         if not any(filter_ in name for name in known_names):
             yield Problem(
-                f"the filter '{filter_}' of {where} matches no tensor{_suggest_parts(filter_, names)}"
+                f"the filter '{filter_}' of {owner} matches no tensor{_suggest_parts(filter_, names)}"
             )
+    yield from map(Problem, sorted(set(_describe_missing_values(plan))))
 
 
 def _suggest_parts(filter_: str, names: Sequence[str]) -> str:
@@ -286,54 +279,27 @@ def _suggest_parts(filter_: str, names: Sequence[str]) -> str:
     return suggest(filter_, parts) or f"; parts of their names are {join_some(parts[:6], 6)}"
 
 
-def _find_schedule_problems(plan: MergePlan) -> Iterator[Problem]:
-    """Yield a problem for each option whose filters leave a tensor without a value."""
-    seen: set[str] = set()
-    option_resolver = plan.build_resolver()
-    for tensor in plan.tensors:
-        for link in walk_stages(plan.request.chains[plan.request.find_chain(tensor.name)]):
-            for option, schedule in link.schedules().items():
-                try:
-                    schedule.at(tensor.out.name, option_resolver.depths.get(tensor.name, 0.0))
-                except ValueError as error:
-                    seen.add(f"'{link.name_in_messages}': {option}: {error}")
-    yield from (Problem(message) for message in sorted(seen))
-
-
-def _find_weight_problems(plan: MergePlan) -> Iterator[Problem]:
+def _describe_missing_values(plan: MergePlan) -> Iterator[str]:
+    """Yield a line for each weight or option whose filters leave a merged tensor without a value."""
     for tensor in plan.tensors:
         if tensor.action != "merge":
             continue
-        try:
-            weights = plan.map_weights(tensor)
-        except ValueError as error:
-            yield Problem(f"a weight: {error}")
-            return
         chain = plan.request.chains[plan.request.find_chain(tensor.name)]
-        text = _explain_zero_sum(chain, plan.request, weights) if chain else None
-        if text is not None:
-            yield Problem(text, tensor.name)
-            return
-
-
-def _explain_zero_sum(
-    chain: Sequence[Stage], request: MergeRequest, weights: Mapping[str, float]
-) -> str | None:
-    """Return the problem of weights that sum to zero if a link divides by the sum; else None."""
-    link, labels = find_weighing_link(chain, [m for m in request.inputs if m.name in weights])
-    if link.weight_role != "share":
-        return None
-    zero_label = next(
-        (label for label, total in sum_by_label(weights, labels).items() if abs(total) < 1e-12),
-        None,
-    )
-    if zero_label is None:
-        return None
-    where = f" in the group '{zero_label}'" if zero_label else ""
-    return (
-        f"the weights sum to zero{where}, and '{link.name_in_messages}' divides by their sum; give weights "
-        "that do not cancel out"
-    )
+        schedules = [
+            (f"the weight of '{model.name}'", model.weight)
+            for model, source in zip(plan.request.inputs, tensor.sources, strict=True)
+            if source is not None or model.name in plan.future_models
+        ]
+        schedules += [
+            (f"'{link.name_in_messages}': {option}", schedule)
+            for link in walk_stages(chain)
+            for option, schedule in link.schedules().items()
+        ]
+        for owner, schedule in schedules:
+            try:
+                schedule.at(tensor.out.name, plan.depths.get(tensor.name, 0.0))
+            except ValueError as error:
+                yield f"{owner}: {error}"
 
 
 def list_token_warnings(
@@ -344,16 +310,15 @@ def list_token_warnings(
     models: dict[str, list[str]] = {}
     for model in request.inputs:
         other = checkpoints.get(model.name)
-        if other is not None and other.folder != template.folder:
-            for note in _compare_tokens(source, other):
-                models.setdefault(note, []).append(f"'{model.name}'")
+        if (
+            other is None
+            or other.folder == template.folder
+            or ModelPair(source, other).same_tokenizer
+        ):
+            continue
+        from emberge.merging.tokens.tokenizer import list_token_notes
+
+        for note in list_token_notes(source, other):
+            models.setdefault(note, []).append(f"'{model.name}'")
     for note, names in models.items():
         yield f"'{source.folder.name}' and {join_some(names)}: {note}; the first is kept"
-
-
-def _compare_tokens(first: Checkpoint, second: Checkpoint) -> Iterable[str]:
-    if ModelPair(first, second).same_tokenizer:
-        return ()
-    from emberge.merging.tokens.tokenizer import list_token_notes
-
-    return list_token_notes(first, second)
