@@ -176,9 +176,9 @@ def compare_folders(
     warnings += facts.warnings
     base = checkpoints.get(request.base.name) if request.base is not None else None
     if base is not None:
-        pair = f"'{template.folder.name}' and the base: "
+        names = f"'{template.folder.name}' and the base"
         texts = ModelPair(template, base).find_differences(modules=False)
-        problems += [Problem(f"{pair}{text}; {remedy}") for text in texts]
+        problems += [Problem(f"{names}: {text}; {remedy}") for text in texts]
     return FolderComparison(problems, warnings, facts, are_comparable)
 
 

@@ -311,7 +311,7 @@ def _collect_warnings(jobs: Sequence[TensorJob]) -> Iterator[str]:
         yield f"{join_some(names, 1)}: {warning}"
 
 
-def _collect_findings(jobs: Sequence[TensorJob]) -> dict[str, Mapping[str, float]]:
+def _collect_findings(jobs: Sequence[TensorJob]) -> dict[str, dict[str, float]]:
     """Return the findings of the jobs' strategies: layer to label to the mean over elements.
 
     A layer's mean is over its tensors that have the label; if their numbers are equal, the mean is exactly
