@@ -144,7 +144,9 @@ def _find_template(
         models = [m for m in models if m.part == "whole" and checkpoints[m.name].modules] or models
     models = [m for m in models if m.name in names] or models
     if is_whole:
-        models = [m for m in models if m.name in names and names[m.name].stores_untied(HEAD)] or models
+        models = [
+            m for m in models if m.name in names and names[m.name].stores_untied(HEAD)
+        ] or models
     return checkpoints[models[0].name], names.get(models[0].name)
 
 
