@@ -125,7 +125,7 @@ class TensorWriter:
         """Wait until the files' content is on the disk."""
         with writing(self.folder, "the weights"):
             for file in self._files:
-                file.sync()
+                os.fdatasync(file.handle)
 
     def finish(self) -> None:
         """Write the index files, wait until everything is on the disk, and close the files."""

@@ -92,10 +92,6 @@ class DirectFile:
         """Return up to `size` bytes from a position on."""
         return os.pread(self.handle, size, position)
 
-    def sync(self) -> None:
-        """Wait until all written bytes are on the disk."""
-        os.fdatasync(self.handle)
-
     def close(self) -> None:
         """Close the file without a sync."""
         if self._direct is not None:

@@ -129,7 +129,6 @@ def test_without_direct_io_everything_goes_through_the_cache(
     plain.reserve(0, SIZE)
     data = aligned(SIZE, 0)
     plain.write_direct(data, 0)
-    plain.sync()
     assert content(plain) == bytes(data)
     plain.close()
 
