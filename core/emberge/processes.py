@@ -14,20 +14,22 @@ from emberge.contracts import Machine
 from emberge.errors import EmbergeError, RecipeError
 from emberge.interpreter import build_python_command
 
-_ERROR = "error: "
+_ERROR_PREFIX = "error: "
 
 
 def find_error_lines(printed: Iterable[str]) -> list[str]:
     """Return the lines that name errors, or the last line that is not empty; stripped of blanks."""
     lines = [line.strip() for line in printed if line.strip()]
-    return [line for line in lines if line.startswith(_ERROR)] or lines[-1:]
+    return [line for line in lines if line.startswith(_ERROR_PREFIX)] or lines[-1:]
 
 
-def describe_end(code: int, printed: Iterable[str]) -> str:
+def explain_end(code: int, printed: Iterable[str]) -> str:
     """Return why a child ended: the last error that it printed, else its signal or exit code."""
-    error_lines = [line for line in find_error_lines(printed) if line.startswith(_ERROR)][-1:]
+    error_lines = [line for line in find_error_lines(printed) if line.startswith(_ERROR_PREFIX)][
+        -1:
+    ]
     if error_lines:
-        return error_lines[0].removeprefix(_ERROR)
+        return error_lines[0].removeprefix(_ERROR_PREFIX)
     return f"killed by signal {-code}" if code < 0 else f"exit code {code}"
 
 
@@ -56,7 +58,7 @@ def read_rank_and_size(environment: Mapping[str, str] = os.environ) -> tuple[int
     return rank, size
 
 
-def require_possible_ranks(ranks: int | None, machine: Machine) -> int:
+def choose_rank_count(ranks: int | None, machine: Machine) -> int:
     """Return the number of ranks that shall run: `ranks` of `--ranks`, else those that a launcher started.
 
     Raises:
@@ -115,7 +117,7 @@ def run_ranks(words: Sequence[str], count: int) -> int:
             printed = Path(failure.error_file).with_name("stderr.log")
             lines = printed.read_text(errors="replace").splitlines() if printed.is_file() else ()
             raise EmbergeError(
-                f"rank {rank} has ended ({describe_end(failure.exitcode, lines)}); the same command goes "
+                f"rank {rank} has ended ({explain_end(failure.exitcode, lines)}); the same command goes "
                 "on from here"
             ) from None
         finally:

@@ -93,7 +93,7 @@ class LoraTrunk:
             Checkpoint,
             find_model_name,
         )
-        from emberge.tensor_files import HEADER
+        from emberge.tensor_files import PROVENANCE_KEY
         from emberge.tensor_names import PEFT_PREFIX
         from peft import get_peft_model_state_dict
         from safetensors.torch import save_file
@@ -106,7 +106,7 @@ class LoraTrunk:
         }
         folder.mkdir(parents=True, exist_ok=True)
         # One entry alone, as safetensors writes several in an order of chance.
-        save_file(tensors, folder / ADAPTER_WEIGHTS, {HEADER: json.dumps(origin)})
+        save_file(tensors, folder / ADAPTER_WEIGHTS, {PROVENANCE_KEY: json.dumps(origin)})
         config = self._tuner.peft_config["default"].to_dict()
         config |= {
             "base_model_name_or_path": find_model_name(checkpoint),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from emberge.processes import describe_end, find_error_lines
+from emberge.processes import explain_end, find_error_lines
 
 
 @pytest.mark.parametrize(
@@ -16,8 +16,8 @@ from emberge.processes import describe_end, find_error_lines
 )
 def test_named_errors_count_over_last_lines(printed: list[str], last: list[str], how: str) -> None:
     assert find_error_lines(printed) == last
-    assert describe_end(3, printed) == how
+    assert explain_end(3, printed) == how
 
 
 def test_a_signal_is_named() -> None:
-    assert describe_end(-9, ["half a word"]) == "killed by signal 9"
+    assert explain_end(-9, ["half a word"]) == "killed by signal 9"

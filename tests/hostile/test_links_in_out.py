@@ -50,7 +50,7 @@ def test_clean_enters_no_link_and_removes_nothing_behind_one(
         (behind / other).write_text(THESIS)
     shutil.rmtree(out / name)
     (out / name).symlink_to(behind)
-    assert [one.what for one in find_leftovers(out)] == ["old result"]
+    assert [one.description for one in find_leftovers(out)] == ["old result"]
     remove_all(out)
     assert len(list(behind.rglob("*"))) == 5
     assert (out / name).is_symlink()

@@ -33,9 +33,9 @@ def run(options: argparse.Namespace, plugins: Plugins) -> int:
     """
     from emberge.devices import find_machine
     from emberge.processes import (
+        choose_rank_count,
         end_with_starter,
         read_rank_and_size,
-        require_possible_ranks,
         run_ranks,
     )
     from emberge.recipes import check_recipe, run_recipe
@@ -45,7 +45,7 @@ def run(options: argparse.Namespace, plugins: Plugins) -> int:
     recipe.require_upload_allowed(options.allow_upload)
     machine = find_machine(options.devices, options.workers, options.memory)
     rank, started = read_rank_and_size()
-    count = require_possible_ranks(options.ranks, machine)
+    count = choose_rank_count(options.ranks, machine)
     if options.launcher and count > 1:
         raise RecipeError(
             "--launcher runs several steps, each by a process of its own, and --ranks one step by several; "
@@ -205,7 +205,7 @@ def clean(options: argparse.Namespace, _: object) -> int:
         return 0
     for one in leftovers:
         name = os.path.relpath(one.path, options.out)
-        print(f"{format_size(one.size):>8}  {one.what:<10}  {name}")
+        print(f"{format_size(one.size):>8}  {one.description:<10}  {name}")
     print(f"{format_size(sum(one.size for one in leftovers)):>8}  in all")
     question = f"remove this from {make_printable(options.out)}"
     if not options.yes and not ask_user(question, "nothing was removed"):

@@ -38,18 +38,18 @@ def build_side_name(name: str) -> str:
     return f".{name[:_LONGEST_NAME]}.{secrets.token_hex(8)}.part"
 
 
-def publish(side: Path, path: Path, *, once: bool = False) -> None:
+def publish(side_path: Path, path: Path, *, once: bool = False) -> None:
     """Sync a finished file or folder and move it to `path` by one rename.
 
     A file or an empty folder at `path` is replaced. With `once` a folder with content stays, as another
     process has published the same result first.
     """
-    if side.is_dir() and not side.is_symlink():
-        sync_tree(side)
+    if side_path.is_dir() and not side_path.is_symlink():
+        sync_tree(side_path)
     else:
-        sync(side)
+        sync(side_path)
     try:
-        os.replace(side, path)
+        os.replace(side_path, path)
     except OSError:
         if not (once and path.is_dir()):
             raise

@@ -87,8 +87,8 @@ def announce(handle: int, start: int, end: int) -> None:
 
 
 @contextmanager
-def writing(path: Path, what: str) -> Iterator[None]:
-    """Turn an OSError of the `with` block into an UnwrittenError: `what` could not be written at `path`.
+def writing(path: Path, content: str) -> Iterator[None]:
+    """Turn an OSError of the `with` block into an UnwrittenError: `content` could not be written at `path`.
 
     Raises:
         UnwrittenError: if the disk is full or broken, a limit is reached, or rights are missing.
@@ -98,7 +98,7 @@ def writing(path: Path, what: str) -> Iterator[None]:
     except OSError as error:
         advice = _ADVICE.get(error.errno or 0, f"see to the disk and {_RUN_AGAIN}")
         raise UnwrittenError(
-            f"{path}: {what} could not be written ({error.strerror}); {advice}"
+            f"{path}: {content} could not be written ({error.strerror}); {advice}"
         ) from error
 
 

@@ -15,7 +15,7 @@ from typing import IO, Any
 from emberge.errors import UnsoundFileError
 from emberge.wording import format_size
 
-_POINTER = b"version https://git-lfs"
+_LFS_POINTER_START = b"version https://git-lfs"
 JSON_LIMIT = 64 << 20
 """Largest size in bytes of a model's or result's JSON file; the largest known tokenizer.json has 33 MB."""
 
@@ -32,7 +32,7 @@ def open_regular(path: Path, *, limit: int | None = None) -> IO[bytes]:
     handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     try:
         require_regular(path, os.fstat(handle), limit=limit)
-        if os.pread(handle, len(_POINTER), 0) == _POINTER:
+        if os.pread(handle, len(_LFS_POINTER_START), 0) == _LFS_POINTER_START:
             raise UnsoundFileError(
                 f"{path}: a pointer of Git LFS is in the place of the file; run `git lfs pull` where "
                 "it comes from, or get the file again"

@@ -25,7 +25,7 @@ from emberge.merging.streaming.scheduler import Progress, SchedulerLimits, run_j
 from emberge.merging.streaming.stream import build_checkpoint, require_free
 from emberge.numerics import DeltaProgram, KernelLibrary, NoRows, kernels_allowed, load_kernels
 from emberge.tensor_files import (
-    HEADER,
+    PROVENANCE_KEY,
     FetchedFile,
     FileSource,
     TensorReader,
@@ -211,10 +211,10 @@ def build_header(plan: MergePlan, provenance: Mapping[str, Any]) -> dict[str, st
         }
     if request.base is not None:
         facts["base"] = {"name": request.base.name, **facts_by_model[request.base.name]}
-    our_facts = provenance.get(HEADER)
-    header: dict[str, Any] = {**provenance, HEADER: facts}
+    our_facts = provenance.get(PROVENANCE_KEY)
+    header: dict[str, Any] = {**provenance, PROVENANCE_KEY: facts}
     if isinstance(our_facts, Mapping):
-        header[HEADER] = {**facts, **our_facts}
+        header[PROVENANCE_KEY] = {**facts, **our_facts}
     return build_header_texts(header)
 
 

@@ -21,7 +21,7 @@ from emberge.model_folder.folder_files import (
     resolve_file,
 )
 from emberge.model_folder.st_layout import ModuleFolder, read_modules, require_inner_name
-from emberge.tensor_files import WEIGHTS, RemoteFile, TensorSpec, read_header
+from emberge.tensor_files import WEIGHTS_FILE, RemoteFile, TensorSpec, read_header
 from emberge.tensor_names import TIED_NAMES, TensorNames
 
 if TYPE_CHECKING:
@@ -215,7 +215,8 @@ class Checkpoint:
                     raise self._build_pickle_error(pickle)
                 other_format = describe_other_format(folder)
                 raise CheckpointError(
-                    other_format or f"{folder}: there is no {WEIGHTS} here; is this a model folder?"
+                    other_format
+                    or f"{folder}: there is no {WEIGHTS_FILE} here; is this a model folder?"
                 )
             for spec in (spec for file in files for spec in read_header(file)[0].values()):
                 name = prefix + spec.name
@@ -224,8 +225,8 @@ class Checkpoint:
                         f"{spec.file}: tensor '{name}' is also in {specs[name].file}; get the files again"
                     )
                 specs[name] = spec.with_name(name) if prefix else spec
-            index = folder / f"{WEIGHTS}.index.json"
-            is_sharded = index.is_file() and RemoteFile.find(folder / WEIGHTS) is None
+            index = folder / f"{WEIGHTS_FILE}.index.json"
+            is_sharded = index.is_file() and RemoteFile.find(folder / WEIGHTS_FILE) is None
             for name in _read_weight_map(index) if is_sharded else ():
                 if prefix + name not in specs:
                     raise CheckpointError(
@@ -290,7 +291,7 @@ def _list_weight_files(folder: Path) -> list[Path]:
 
     For a file on a server, the path of its note (a local stand-in for it) is returned.
     """
-    single, index = RemoteFile.find(folder / WEIGHTS), folder / f"{WEIGHTS}.index.json"
+    single, index = RemoteFile.find(folder / WEIGHTS_FILE), folder / f"{WEIGHTS_FILE}.index.json"
     if single is not None or not index.is_file():
         return [single] if single is not None else []
     weights = _read_weight_map(index)

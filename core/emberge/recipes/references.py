@@ -20,7 +20,7 @@ from emberge.model_folder import (
     read_object,
 )
 from emberge.plugins import Plugins
-from emberge.tensor_files import SCHEMES, WEIGHTS
+from emberge.tensor_files import SCHEMES, WEIGHTS_FILE
 
 _PACKAGE_PREFIX = "pkg:"
 
@@ -126,7 +126,7 @@ def describe_missing_weights(reference: ModelRef, located: LocatedModel) -> str 
         with suppress(CheckpointError):
             if not checkpoint.has_weights:
                 return describe_other_format(checkpoint.trunk) or _describe_missing_file(
-                    reference.main, WEIGHTS, checkpoint.trunk
+                    reference.main, WEIGHTS_FILE, checkpoint.trunk
                 )
     text = reference.adapter or reference.main
     if located.adapter is None or not is_folder_reference(text):

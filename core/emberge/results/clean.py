@@ -21,7 +21,7 @@ from emberge.results.artifact_file import ARTIFACT, read_record
 from emberge.results.run_folder import NoRunError, OutFolder, measure_folder, name_folder
 
 # Name of a step's work folder: its id as a folder's name, and the first digits of its fingerprint.
-_WORK = re.compile(r"(?P<step>.+)-[0-9a-f]{8}")
+_WORK_NAME = re.compile(r"(?P<step>.+)-[0-9a-f]{8}")
 
 
 @dataclass(frozen=True)
@@ -29,7 +29,7 @@ class Leftover:
     """Leftover of a run: its folder, its description, and its size in bytes."""
 
     path: Path
-    what: str
+    description: str
     size: int
 
 
@@ -101,7 +101,7 @@ def _find_old_work(out_folder: OutFolder, last_steps: list[dict[str, Any]]) -> I
     unknown = {name_folder(step["id"]) for step in unfinished if "work" not in step}
     work = out_folder.work
     for path in sorted(work.iterdir()) if last_steps and _is_real_folder(work) else ():
-        match = _WORK.fullmatch(path.name)
+        match = _WORK_NAME.fullmatch(path.name)
         if (
             match is None
             or not _is_real_folder(path)

@@ -2,8 +2,8 @@
 
 from .derived_tensor import DerivedTensor as DerivedTensor
 from .derived_tensor import RowReader as RowReader
-from .safetensors_header import HEADER as HEADER
-from .safetensors_header import WEIGHTS as WEIGHTS
+from .safetensors_header import PROVENANCE_KEY as PROVENANCE_KEY
+from .safetensors_header import WEIGHTS_FILE as WEIGHTS_FILE
 from .safetensors_header import RemoteFile as RemoteFile
 from .safetensors_header import TensorSpec as TensorSpec
 from .safetensors_header import build_header_texts as build_header_texts
@@ -22,4 +22,4 @@ from .tensor_reader import reuse_bytes as reuse_bytes
 from .tensor_reader import reuse_tensor as reuse_tensor
 from .tensor_reader import view_bytes as view_bytes
 from .tensor_writer import TensorWriter as TensorWriter
-from .write_queue import QUEUE as QUEUE
+from .write_queue import QUEUE_BYTES as QUEUE_BYTES

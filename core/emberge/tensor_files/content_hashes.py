@@ -13,10 +13,10 @@ from dataclasses import dataclass
 
 import xxhash
 
-from emberge.tensor_files.write_queue import BUFFERS, DirectFile, FilledBuffer
+from emberge.tensor_files.write_queue import BUFFER_COUNT, DirectFile, FilledBuffer
 
 _READ_BYTES = 1 << 20
-MOST_EARLY_PIECES = BUFFERS * 3 // 4
+MOST_EARLY_PIECES = BUFFER_COUNT * 3 // 4
 """Largest number of buffers with early pieces, over all files; the other buffers are for writing."""
 
 

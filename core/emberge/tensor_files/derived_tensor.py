@@ -19,8 +19,8 @@ class RowReader(Protocol):
     def read(self, spec: TensorSpec, start: int, into: Tensor) -> None:
         """Fill the flat, contiguous `into` with elements from `start` on, converted to its dtype."""
 
-    def compute_once(self, what: Hashable, make: Callable[[], Tensor]) -> Tensor:
-        """Return the result of `make`, computed once for all threads."""
+    def compute_once(self, key: Hashable, compute: Callable[[], Tensor]) -> Tensor:
+        """Return the result of `compute`, computed once for all threads."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,12 +19,12 @@ from typing import Any
 from emberge.errors import CheckpointError
 from emberge.files import open_regular, read_json
 
-HEADER = "emberge"
+PROVENANCE_KEY = "emberge"
 """The key of a safetensors header under which the provenance is kept, as JSON."""
 _PACKAGES = ("emberge", "torch", "transformers", "safetensors")
-WEIGHTS = "model.safetensors"
-# safetensors' names of element types: (torch's name, bytes an element).
-DTYPES: dict[str, tuple[str, int]] = {
+WEIGHTS_FILE = "model.safetensors"
+# For each of safetensors' names of element types torch's name, and the bytes of an element.
+_DTYPE_BY_CODE: dict[str, tuple[str, int]] = {
     "F64": ("float64", 8),
     "F32": ("float32", 4),
     "F16": ("float16", 2),
@@ -45,8 +45,8 @@ DTYPES: dict[str, tuple[str, int]] = {
     "BOOL": ("bool", 1),
     "C64": ("complex64", 8),
 }
-
-_CODES = {name: code for code, (name, _) in DTYPES.items()}
+_CODE_BY_DTYPE = {name: code for code, (name, _) in _DTYPE_BY_CODE.items()}
+_BYTES_BY_DTYPE = dict(_DTYPE_BY_CODE.values())
 _NOTE_SUFFIX = ".remote"
 # Limit of a note in bytes: the longest header in base64, and the other facts.
 _LONGEST_NOTE = 140_000_000
@@ -69,7 +69,7 @@ class TensorSpec:
     @property
     def itemsize(self) -> int:
         """The bytes of an element."""
-        return DTYPES[_CODES[self.dtype]][1]
+        return _BYTES_BY_DTYPE[self.dtype]
 
     @property
     def elements(self) -> int:
@@ -181,12 +181,12 @@ def read_header(path: Path) -> tuple[dict[str, TensorSpec], dict[str, str]]:
             raise CheckpointError(
                 f"{path}: tensor '{name}' has a name that cannot be shown; rename it first"
             )
-        if entry["dtype"] not in DTYPES:
+        if entry["dtype"] not in _DTYPE_BY_CODE:
             raise CheckpointError(
                 f"{path}: tensor '{name}' has an unknown element type '{entry['dtype']}'; convert it first"
             )
         offset = len(opening) + entry["data_offsets"][0]
-        dtype = DTYPES[entry["dtype"]][0]
+        dtype = _DTYPE_BY_CODE[entry["dtype"]][0]
         specs[name] = TensorSpec(name, tuple(entry["shape"]), dtype, path, offset)
     return specs, metadata
 
@@ -224,7 +224,7 @@ def encode_header(
         offsets.append(offset)
         offset += spec.nbytes
         header[spec.name.removeprefix(prefix)] = {
-            "dtype": _CODES[spec.dtype],
+            "dtype": _CODE_BY_DTYPE[spec.dtype],
             "shape": list(spec.shape),
             "data_offsets": [offsets[-1], offset],
         }
@@ -254,11 +254,11 @@ def build_header_texts(provenance: Mapping[str, Any]) -> dict[str, str]:
 
     Values that are not text become JSON.
     """
-    our_facts = provenance.get(HEADER, {})
+    our_facts = provenance.get(PROVENANCE_KEY, {})
     if isinstance(our_facts, Mapping):
         provenance = {
             **provenance,
-            HEADER: {**our_facts, "versions": our_facts.get("versions", read_versions())},
+            PROVENANCE_KEY: {**our_facts, "versions": our_facts.get("versions", read_versions())},
         }
     return {
         key: value if isinstance(value, str) else json.dumps(value, default=str)
@@ -269,7 +269,7 @@ def build_header_texts(provenance: Mapping[str, Any]) -> dict[str, str]:
 def read_provenance(metadata: Mapping[str, str]) -> dict[str, Any] | None:
     """Parse the provenance in a header's metadata; None if it is missing or damaged."""
     try:
-        provenance = json.loads(metadata.get(HEADER, ""))
+        provenance = json.loads(metadata.get(PROVENANCE_KEY, ""))
     except ValueError:
         return None
     return provenance if isinstance(provenance, dict) else None

@@ -143,12 +143,12 @@ class TensorReader(AbstractContextManager["TensorReader"]):
         self.read_bytes(spec, start * spec.itemsize, view_bytes(raw))
         into.copy_(raw)
 
-    def compute_once(self, what: Hashable, make: Callable[[], Tensor]) -> Tensor:
-        """Return the result of `make`, computed once for all threads; it should be small."""
+    def compute_once(self, key: Hashable, compute: Callable[[], Tensor]) -> Tensor:
+        """Return the result of `compute`, computed once for all threads; it should be small."""
         with self._remembering:
-            if what not in self._remembered:
-                self._remembered[what] = make()
-            return self._remembered[what]
+            if key not in self._remembered:
+                self._remembered[key] = compute()
+            return self._remembered[key]
 
     def expect(self, works: Iterable[Sequence[TensorSpec]]) -> None:
         """Begin to fetch from servers the tensors that pieces of work will read, one after the other."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import json
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING
 from emberge.files import make_folder, sync, write_text, writing
 from emberge.hashes import WRITERS_CACHE
 from emberge.tensor_files.content_hashes import EarlyPieces, HashThread, UnorderedHasher
-from emberge.tensor_files.safetensors_header import WEIGHTS, TensorSpec, encode_header
+from emberge.tensor_files.safetensors_header import WEIGHTS_FILE, TensorSpec, encode_header
 from emberge.tensor_files.tensor_reader import view_bytes
-from emberge.tensor_files.write_queue import QUEUE, DirectFile, FilledBuffer, WriteQueue
+from emberge.tensor_files.write_queue import QUEUE_BYTES, DirectFile, FilledBuffer, WriteQueue
 from emberge.wording import parse_size
 
 if TYPE_CHECKING:
@@ -42,11 +42,11 @@ class _Shard:
 class TensorWriter:
     """A writer of tensors, all known beforehand, into safetensors files of at most `max_shard_size` bytes.
 
-    `parts` maps a prefix of names to the subfolder with those tensors without the prefix (the modules of a
-    SentenceTransformers folder); "" is the trunk's. `resumed` is True if all files exist with the same
-    headers, as after a kill; their content is kept. No file is changed before `begin`, so that the journal of
-    older files can be removed before new files replace them. Inside `noting_hashes`, large files are hashed
-    while they are written.
+    `folder_by_prefix` maps a prefix of names to the subfolder that gets those tensors, without the prefix (a
+    module of a SentenceTransformers folder); "" is the trunk's. `resumed` is True if all files exist with the
+    same headers, as after a kill; their content is kept. No file is changed before `begin`, so that the
+    journal of older files can be removed before new files replace them. Inside `noting_hashes`, large files
+    are hashed while they are written.
     """
 
     def __init__(
@@ -55,7 +55,7 @@ class TensorWriter:
         specs: Sequence[TensorSpec],
         metadata: Mapping[str, str],
         max_shard_size: str | int = "5GB",
-        parts: Mapping[str, str] | None = None,
+        folder_by_prefix: Mapping[str, str] | None = None,
     ) -> None:
         self.folder = folder
         self._metadata = {"format": "pt", **metadata}
@@ -69,13 +69,13 @@ class TensorWriter:
         self._hashers: list[UnorderedHasher] = []
         self._indices: dict[Path, str] = {}
         self._shards: list[_Shard] = []
-        parts = parts or {"": ""}
+        folder_by_prefix = folder_by_prefix or {"": ""}
         limit = parse_size(max_shard_size)
-        for prefix, tensors_by_file in _divide_into_files(specs, parts, limit).items():
-            self._plan_shards(folder / parts[prefix], prefix, tensors_by_file)
+        for prefix, tensors_by_file in _divide_into_files(specs, folder_by_prefix, limit).items():
+            self._plan_shards(folder / folder_by_prefix[prefix], prefix, tensors_by_file)
         self.resumed = all(shard.is_begun for shard in self._shards)
 
-    def begin(self, queue: int = QUEUE) -> None:
+    def begin(self, queue: int = QUEUE_BYTES) -> None:
         """Open the files, and create those that do not have the right header and length.
 
         At most `queue` bytes of pieces wait to be written.
@@ -119,7 +119,7 @@ class TensorWriter:
     def run_after_writes(self, work: Callable[[], None]) -> None:
         """Run `work` on the queue's thread after everything queued so far is in the files."""
         assert self._queue is not None
-        self._queue.call_after_writes(work)
+        self._queue.run_after_writes(work)
 
     def sync(self) -> None:
         """Wait until the files' content is on the disk."""
@@ -174,10 +174,10 @@ class TensorWriter:
     ) -> None:
         """Plan the files of one folder: names, headers, and where each tensor is stored."""
         count = len(tensors_by_file)
-        stem = WEIGHTS.removesuffix(".safetensors")
+        stem = WEIGHTS_FILE.removesuffix(".safetensors")
         name_by_tensor: dict[str, str] = {}
         for number, tensors in enumerate(tensors_by_file, 1):
-            name = WEIGHTS if count == 1 else f"{stem}-{number:05}-of-{count:05}.safetensors"
+            name = WEIGHTS_FILE if count == 1 else f"{stem}-{number:05}-of-{count:05}.safetensors"
             opening, stored = encode_header(tensors, self._metadata, prefix)
             name_by_tensor |= dict.fromkeys((spec.name for spec in stored), name)
             for spec in stored:
@@ -190,7 +190,9 @@ class TensorWriter:
                 "metadata": {"total_size": sum(s.nbytes for t in tensors_by_file for s in t)},
                 "weight_map": name_by_tensor,
             }
-            self._indices[folder / f"{WEIGHTS}.index.json"] = json.dumps(index, indent=2) + "\n"
+            self._indices[folder / f"{WEIGHTS_FILE}.index.json"] = (
+                json.dumps(index, indent=2) + "\n"
+            )
 
 
 def _is_begun(path: Path, opening: bytes, size: int) -> bool:
@@ -203,13 +205,13 @@ def _is_begun(path: Path, opening: bytes, size: int) -> bool:
 
 
 def _divide_into_files(
-    specs: Sequence[TensorSpec], parts: Mapping[str, str], limit: int
+    specs: Sequence[TensorSpec], prefixes: Iterable[str], limit: int
 ) -> dict[str, list[list[TensorSpec]]]:
-    """Return for each prefix of `parts` with tensors the tensors of its files, of at most `limit` bytes."""
+    """Return for each of `prefixes` with tensors the tensors of its files, of at most `limit` bytes."""
     files: dict[str, list[list[TensorSpec]]] = {}
     filled_bytes: dict[str, int] = {}  # of the last file of each prefix
     for spec in specs:
-        prefix = max((p for p in parts if spec.name.startswith(p)), key=len)
+        prefix = max((p for p in prefixes if spec.name.startswith(p)), key=len)
         size = filled_bytes.get(prefix, 0) + spec.nbytes
         if prefix not in files or (files[prefix][-1] and size > limit):
             files.setdefault(prefix, []).append([])

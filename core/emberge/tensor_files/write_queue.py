@@ -21,10 +21,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-PAGE = mmap.PAGESIZE
-QUEUE = 32 << 20
+PAGE_BYTES = mmap.PAGESIZE
+QUEUE_BYTES = 32 << 20
 """Largest number of bytes that wait for the disk, unless there is less memory."""
-BUFFERS = 8
+BUFFER_COUNT = 8
 """Number of buffers into which these bytes are divided."""
 _REFUSED_ERRORS = (errno.EINVAL, errno.EOPNOTSUPP)
 _KEEP_SIZE = 1  # FALLOC_FL_KEEP_SIZE, from falloc.h
@@ -33,7 +33,7 @@ _KEEP_SIZE = 1  # FALLOC_FL_KEEP_SIZE, from falloc.h
 class DirectFile:
     """An open file, created if missing, written with direct I/O where the file system allows it.
 
-    `direct` is False on systems other than Linux, and after the file system has refused a direct call.
+    `is_direct` is False on systems other than Linux, and after the file system has refused a direct call.
     """
 
     def __init__(self, path: Path) -> None:
@@ -49,7 +49,7 @@ class DirectFile:
                     raise
 
     @property
-    def direct(self) -> bool:
+    def is_direct(self) -> bool:
         """True if whole pages are written with direct I/O."""
         return self._direct is not None
 
@@ -57,7 +57,7 @@ class DirectFile:
         """Reserve a contiguous range on the disk, if the file system can."""
         allocate = _load_fallocate()
         # A disk too full for it shows, with a clear error, when it is written.
-        if self.direct and allocate is not None:
+        if self.is_direct and allocate is not None:
             allocate(self.handle, _KEEP_SIZE, position, size)
 
     def write(self, data: memoryview, position: int) -> None:
@@ -68,8 +68,8 @@ class DirectFile:
 
     def write_direct(self, data: memoryview, position: int) -> None:
         """Write bytes whose address and `position` have the same offset from the start of a page."""
-        first = min(len(data), -position % PAGE)
-        last = max(first, len(data) - (position + len(data)) % PAGE)
+        first = min(len(data), -position % PAGE_BYTES)
+        last = max(first, len(data) - (position + len(data)) % PAGE_BYTES)
         self.write(data[:first], position)
         self._write_pages(data[first:last], position + first)
         self.write(data[last:], position + last)
@@ -128,11 +128,11 @@ class WriteQueue:
     After an error nothing more is written, and `put` and `finish` raise the error.
     """
 
-    def __init__(self, size: int = QUEUE) -> None:
+    def __init__(self, size: int = QUEUE_BYTES) -> None:
         # A page more, as a piece begins anywhere in its first one.
-        self._capacity = max(1, size // BUFFERS // PAGE - 1) * PAGE + PAGE
+        self._capacity = max(1, size // BUFFER_COUNT // PAGE_BYTES - 1) * PAGE_BYTES + PAGE_BYTES
         self._free: queue.SimpleQueue[mmap.mmap | None] = queue.SimpleQueue()
-        for _ in range(BUFFERS):
+        for _ in range(BUFFER_COUNT):
             self._free.put(None)  # a buffer is allocated when it is first needed
         # Each piece of work, and the buffer that it writes and has released, if any.
         self._work: queue.SimpleQueue[tuple[Callable[[], None], FilledBuffer | None] | None] = (
@@ -155,7 +155,7 @@ class WriteQueue:
                 self._free.put(buffer)
                 raise self._error
             buffer = buffer or mmap.mmap(-1, self._capacity)
-            start = position % PAGE
+            start = position % PAGE_BYTES
             piece = data[: self._capacity - start]
             filled = FilledBuffer(buffer, position, memoryview(buffer)[start : start + len(piece)])
             # Unlike the assignment of a slice, this lets other threads run.
@@ -163,7 +163,7 @@ class WriteQueue:
             self._work.put((functools.partial(write, filled), filled))
             data, position = data[len(piece) :], position + len(piece)
 
-    def call_after_writes(self, work: Callable[[], None]) -> None:
+    def run_after_writes(self, work: Callable[[], None]) -> None:
         """Run `work` on the queue's thread after everything put before is in the files."""
         self._work.put((work, None))
 

@@ -20,7 +20,7 @@ from emberge.merging import (
     plan_merge,
 )
 from emberge.model_folder import Checkpoint, find_model_name
-from emberge.tensor_files import HEADER, TensorReader
+from emberge.tensor_files import PROVENANCE_KEY, TensorReader
 from emberge.tensor_names import find_head
 from torch import Tensor
 
@@ -82,9 +82,9 @@ def merge_to_adapter(
     builder = _AdapterBuilder(plan, Checkpoint(base.folder), combination, truncation)
     with TensorReader() as reader:
         whole = builder.fill(reader, workspace)
-        header = build_header(plan, {HEADER: workspace.provenance})
-        facts = {**json.loads(header[HEADER]), **describe_base(builder.base)}
-        header[HEADER] = json.dumps(facts)
+        header = build_header(plan, {PROVENANCE_KEY: workspace.provenance})
+        facts = {**json.loads(header[PROVENANCE_KEY]), **describe_base(builder.base)}
+        header[PROVENANCE_KEY] = json.dumps(facts)
         builder.parts.write(workspace.folder, whole, find_model_name(base.folder), header)
     factors = builder.parts.factors
     return AdapterReport(

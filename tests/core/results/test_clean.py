@@ -47,7 +47,7 @@ def tree(folder: Path) -> dict[str, bytes | str | None]:
 
 def listed(place: Path) -> dict[str, str]:
     """What can be removed, by its path from OUT, with what it is called."""
-    return {os.path.relpath(one.path, place): one.what for one in find_leftovers(place)}
+    return {os.path.relpath(one.path, place): one.description for one in find_leftovers(place)}
 
 
 def remove_all(place: Path) -> list[Path]:

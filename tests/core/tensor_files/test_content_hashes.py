@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from emberge.hashes import hash_file
 from emberge.tensor_files.content_hashes import MOST_EARLY_PIECES, EarlyPieces, UnorderedHasher
-from emberge.tensor_files.write_queue import PAGE, DirectFile, FilledBuffer
+from emberge.tensor_files.write_queue import PAGE_BYTES, DirectFile, FilledBuffer
 
 PIECE = 100
 
@@ -34,8 +34,8 @@ class Passing:
     def pass_by(self, places: Sequence[int]) -> None:
         for place in places:
             some = self.raw[place : place + PIECE]
-            buffer = bytearray(2 * PAGE)
-            data = memoryview(buffer)[place % PAGE : place % PAGE + len(some)]
+            buffer = bytearray(2 * PAGE_BYTES)
+            data = memoryview(buffer)[place % PAGE_BYTES : place % PAGE_BYTES + len(some)]
             data[:] = some
             self.hash.add_piece(FilledBuffer(buffer, place, data))  # type: ignore[arg-type]
 

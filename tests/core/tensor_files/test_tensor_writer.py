@@ -18,7 +18,7 @@ import torch
 from emberge.errors import UnwrittenError
 from emberge.hashes import HashCache, noting_hashes
 from emberge.tensor_files import TensorSpec, TensorWriter, tensor_writer
-from emberge.tensor_files.write_queue import BUFFERS, PAGE
+from emberge.tensor_files.write_queue import BUFFER_COUNT, PAGE_BYTES
 from safetensors.torch import save_file
 from torch import Tensor
 
@@ -27,7 +27,7 @@ SHAPES = {
     "a": (3, 5),
     "b": (0, 4),
     "c": (),
-    "d": (PAGE // 4 + 1,),
+    "d": (PAGE_BYTES // 4 + 1,),
     "e": (301, 77),
     "f": (1,),
     "g": (40, 1000),
@@ -64,7 +64,7 @@ def write(writer: TensorWriter, some: list[tuple[str, int, Tensor]]) -> None:
         writer.write(name, start, piece)
 
 
-@pytest.mark.parametrize("size", [1, 333, PAGE // 4, 1 << 20])
+@pytest.mark.parametrize("size", [1, 333, PAGE_BYTES // 4, 1 << 20])
 def test_pieces_of_any_size_in_any_order_make_the_same_file(
     size: int, tensors: dict[str, Tensor], tmp_path: Path
 ) -> None:
@@ -73,7 +73,7 @@ def test_pieces_of_any_size_in_any_order_make_the_same_file(
     order = list(pieces(some, size))
     random.Random(size).shuffle(order)
     writer = writer_of(tmp_path, some)
-    writer.begin(BUFFERS * PAGE)
+    writer.begin(BUFFER_COUNT * PAGE_BYTES)
     write(writer, order)
     writer.finish()
     assert (tmp_path / "model.safetensors").read_bytes() == (tmp_path / "expected").read_bytes()
@@ -88,7 +88,7 @@ def test_threads_write_the_same_and_hashes_are_taken_on_the_way(
     hashes = HashCache()
     with noting_hashes(hashes):
         writer = writer_of(tmp_path, tensors, max_shard_size=limit)
-        writer.begin(BUFFERS * PAGE)
+        writer.begin(BUFFER_COUNT * PAGE_BYTES)
         with ThreadPoolExecutor(3) as pool:
             list(pool.map(lambda one: writer.write(*one), list(pieces(tensors, 700))))
         writer.finish()
@@ -138,12 +138,12 @@ def test_only_large_tensors_are_written_with_direct_io(
     writer = writer_of(tmp_path, tensors)
     writer.begin()
     write(writer, list(pieces(tensors, 1 << 20)))
-    takes_direct = all(file.direct for file in writer._files)
+    takes_direct = all(file.is_direct for file in writer._files)
     writer.finish()
     if way == "direct" and not takes_direct:
         pytest.skip("the file system of the temporary folder takes no direct writes")
     whole = sum(tensor.nbytes for tensor in tensors.values())
-    assert whole - 14 * PAGE < sum(direct) <= whole if way == "direct" else not direct
+    assert whole - 14 * PAGE_BYTES < sum(direct) <= whole if way == "direct" else not direct
 
 
 def test_work_after_writes_runs_when_the_bytes_are_in_the_file(

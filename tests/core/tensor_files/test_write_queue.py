@@ -15,14 +15,20 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from emberge.tensor_files.write_queue import BUFFERS, PAGE, DirectFile, FilledBuffer, WriteQueue
+from emberge.tensor_files.write_queue import (
+    BUFFER_COUNT,
+    PAGE_BYTES,
+    DirectFile,
+    FilledBuffer,
+    WriteQueue,
+)
 
-SIZE = 5 * PAGE + 123
+SIZE = 5 * PAGE_BYTES + 123
 
 
 def aligned(size: int, place: int) -> memoryview:
     """Return random bytes at the distance from a page's start that `place` has."""
-    start = place % PAGE
+    start = place % PAGE_BYTES
     view = memoryview(mmap.mmap(-1, start + size + 1))[start : start + size]
     view[:] = random.Random(place).randbytes(size)
     return view
@@ -60,7 +66,7 @@ def file(tmp_path: Path) -> Iterator[DirectFile]:
 
 
 def needs_direct(file: DirectFile) -> None:
-    if not file.direct:
+    if not file.is_direct:
         pytest.skip("the file system of the temporary folder takes no direct writes")
 
 
@@ -69,12 +75,12 @@ def content(file: DirectFile) -> bytes:
 
 
 PIECES = [
-    (0, PAGE),
-    (PAGE - 1, 2),
-    (PAGE - 1, PAGE + 2),
-    (PAGE, 3 * PAGE),
+    (0, PAGE_BYTES),
+    (PAGE_BYTES - 1, 2),
+    (PAGE_BYTES - 1, PAGE_BYTES + 2),
+    (PAGE_BYTES, 3 * PAGE_BYTES),
     (7, 10),
-    (PAGE + 8, PAGE - 8),
+    (PAGE_BYTES + 8, PAGE_BYTES - 8),
     (3, SIZE - 3),
     (SIZE, 0),
 ]
@@ -89,18 +95,22 @@ def test_whole_pages_go_direct_and_the_fragments_at_both_ends_do_not(
     file.write_direct(data, place)
     assert content(file) == bytes(place) + bytes(data) + bytes(SIZE - place - size)
     needs_direct(file)
-    pages = {p for p in range(SIZE // PAGE) if place <= p * PAGE and (p + 1) * PAGE <= place + size}
-    direct = {start // PAGE + i for start, length in watched.direct for i in range(length // PAGE)}
-    assert direct == pages
-    assert all(start % PAGE == length % PAGE == 0 for start, length in watched.direct)
-    assert sum(length for _, length in watched.cached) == size - PAGE * len(pages)
-    assert all(length < PAGE for _, length in watched.cached)
+    pages = list(range(-(-place // PAGE_BYTES), (place + size) // PAGE_BYTES))
+    written = sorted(
+        start // PAGE_BYTES + number
+        for start, length in watched.direct
+        for number in range(length // PAGE_BYTES)
+    )
+    assert written == pages
+    assert all(start % PAGE_BYTES == length % PAGE_BYTES == 0 for start, length in watched.direct)
+    assert sum(length for _, length in watched.cached) == size - PAGE_BYTES * len(pages)
+    assert all(length < PAGE_BYTES for _, length in watched.cached)
 
 
 def test_a_reserved_range_has_zeros_and_keeps_the_files_length(
     file: DirectFile, tmp_path: Path
 ) -> None:
-    file.reserve(PAGE, 3 * PAGE)
+    file.reserve(PAGE_BYTES, 3 * PAGE_BYTES)
     assert content(file) == bytes(SIZE)
     file.reserve(0, 10 * SIZE)
     assert (tmp_path / "f").stat().st_size == SIZE
@@ -125,7 +135,7 @@ def test_without_direct_io_everything_goes_through_the_cache(
     if isinstance(refusal, str):
         monkeypatch.setattr(sys, "platform", refusal)
     plain = DirectFile(tmp_path / "g")
-    assert not plain.direct
+    assert not plain.is_direct
     plain.reserve(0, SIZE)
     data = aligned(SIZE, 0)
     plain.write_direct(data, 0)
@@ -145,10 +155,14 @@ def test_after_a_refused_direct_write_the_cache_is_used(
 
     watched = Watched(monkeypatch, refuse)
     data = aligned(SIZE, 0)
-    for start, end in ((0, 2 * PAGE), (2 * PAGE, 4 * PAGE), (4 * PAGE, SIZE)):
+    for start, end in (
+        (0, 2 * PAGE_BYTES),
+        (2 * PAGE_BYTES, 4 * PAGE_BYTES),
+        (4 * PAGE_BYTES, SIZE),
+    ):
         file.write_direct(data[start:end], start)
     assert content(file) == bytes(data)
-    assert not file.direct
+    assert not file.is_direct
     assert len(watched.direct) == at, "it is not tried again"
 
 
@@ -163,7 +177,7 @@ def test_an_error_other_than_a_refusal_is_raised(
     Watched(monkeypatch, full)
     with pytest.raises(OSError, match="No space"):
         file.write_direct(aligned(SIZE, 0), 0)
-    assert file.direct
+    assert file.is_direct
 
 
 class Disk:
@@ -172,7 +186,7 @@ class Disk:
     def __init__(self, queue: WriteQueue) -> None:
         self.queue, self.gate = queue, threading.Event()
         self.gate.set()
-        self.content = bytearray(64 * PAGE)
+        self.content = bytearray(64 * PAGE_BYTES)
         self.log: list[object] = []
         self.sizes: list[int] = []
 
@@ -187,26 +201,26 @@ class Disk:
 @pytest.fixture
 def disk() -> Iterator[Disk]:
     """A disk behind a queue of the smallest size, a page a buffer or two."""
-    found = Disk(WriteQueue(BUFFERS * PAGE))
+    found = Disk(WriteQueue(BUFFER_COUNT * PAGE_BYTES))
     yield found
     found.gate.set()
     found.queue.close()
 
 
 def test_a_piece_larger_than_a_buffer_is_split(disk: Disk) -> None:
-    data = bytes(range(256)) * (40 * PAGE // 256)
+    data = bytes(range(256)) * (40 * PAGE_BYTES // 256)
     disk.queue.put(memoryview(data), 77, disk.write)
     disk.queue.finish()
     assert disk.content[77 : 77 + len(data)] == data
-    assert max(disk.sizes) <= 2 * PAGE
-    assert all(place % PAGE == 0 for place in disk.log[1:]), "cut between pages"  # type: ignore[operator]
+    assert max(disk.sizes) <= 2 * PAGE_BYTES
+    assert all(place % PAGE_BYTES == 0 for place in disk.log[1:]), "cut between pages"  # type: ignore[operator]
 
 
 def test_work_runs_between_the_writes_around_it(disk: Disk) -> None:
     disk.gate.clear()
     for number in range(4):
         disk.queue.put(memoryview(b"x"), number, disk.write)
-        disk.queue.call_after_writes(partial(disk.log.append, f"done {number}"))
+        disk.queue.run_after_writes(partial(disk.log.append, f"done {number}"))
     disk.gate.set()
     disk.queue.finish()
     assert disk.log == [0, "done 0", 1, "done 1", 2, "done 2", 3, "done 3"]
@@ -217,7 +231,7 @@ def test_a_writer_waits_when_all_buffers_are_full(disk: Disk) -> None:
     put = []
 
     def fill() -> None:
-        for number in range(BUFFERS + 3):
+        for number in range(BUFFER_COUNT + 3):
             disk.queue.put(memoryview(b"x"), number, disk.write)
             put.append(number)
 
@@ -225,11 +239,11 @@ def test_a_writer_waits_when_all_buffers_are_full(disk: Disk) -> None:
     worker.start()
     worker.join(0.3)
     assert worker.is_alive()
-    assert len(put) <= BUFFERS
+    assert len(put) <= BUFFER_COUNT
     disk.gate.set()
     worker.join()
     disk.queue.finish()
-    assert len(disk.log) == BUFFERS + 3
+    assert len(disk.log) == BUFFER_COUNT + 3
 
 
 def test_after_an_error_nothing_is_written_and_every_call_raises_it(disk: Disk) -> None:
@@ -240,11 +254,11 @@ def test_after_an_error_nothing_is_written_and_every_call_raises_it(disk: Disk) 
     disk.queue.put(memoryview(b"x"), 0, disk.write)
     disk.queue.put(memoryview(b"x"), 1, fail)
     disk.queue.put(memoryview(b"x"), 2, disk.write)
-    disk.queue.call_after_writes(lambda: disk.log.append("done"))
+    disk.queue.run_after_writes(lambda: disk.log.append("done"))
     disk.gate.set()
     with pytest.raises(OSError, match="No space"):
         disk.queue.finish()
-    for _ in range(2 * BUFFERS):  # nobody waits for a buffer for ever
+    for _ in range(2 * BUFFER_COUNT):  # nobody waits for a buffer for ever
         with pytest.raises(OSError, match="No space"):
             disk.queue.put(memoryview(b"x"), 3, disk.write)
     assert disk.log == [0]

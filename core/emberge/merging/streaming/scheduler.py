@@ -18,7 +18,7 @@ from emberge.devices import limit_torch_threads
 from emberge.errors import CheckpointError
 from emberge.interpreter import keep_freed_blocks
 from emberge.merging.streaming.jobs import TensorJob, announce_reads, is_usable
-from emberge.tensor_files import QUEUE
+from emberge.tensor_files import QUEUE_BYTES
 from emberge.wording import format_size
 
 if TYPE_CHECKING:
@@ -372,7 +372,7 @@ def _choose_block_size(job: TensorJob, limits: SchedulerLimits) -> int:
 
 def count_queue_bytes(memory: int | None) -> int:
     """Return the most bytes that may wait to be written: at most a quarter of the memory."""
-    return QUEUE if memory is None else min(QUEUE, memory // 4)
+    return QUEUE_BYTES if memory is None else min(QUEUE_BYTES, memory // 4)
 
 
 def _require_memory(jobs: Sequence[TensorJob], memory: int) -> None:
