@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -19,21 +19,19 @@ from emberge import (
     WholeNumber,
     Workspace,
     component,
-    suggest,
 )
-from emberge.model_folder import Checkpoint, ModuleFolder, read_object
+from emberge.model_folder import Checkpoint, ModuleFolder
 from emberge_encoder import (
     Layout,
     build_config,
     is_causal,
-    load_tokenizer,
     read_declared_attention,
     switch_attention,
 )
 
+from emberge_bidirlm.mask_token import MaskToken, find_mask_token
+
 _POOLING = "mean"
-# Files of tokenizers that name special tokens.
-_TOKEN_FILES = ("tokenizer_config.json", "special_tokens_map.json")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -158,65 +156,6 @@ def build_encoder_layout(checkpoint: Checkpoint) -> Layout:
     if layout.bare:
         modules = (ModuleFolder("Pooling", "1_Pooling"), ModuleFolder("Normalize", "2_Normalize"))
     return replace(layout, modules=modules, pooling=(_POOLING,))
-
-
-# The mask token: a token that no text contains, written into the tokenizer.
-
-
-@dataclass(frozen=True, slots=True)
-class MaskToken:
-    """A token of a checkpoint's tokenizer that masks other tokens, with its id."""
-
-    token: str
-    id: int
-
-    def read_files(self, checkpoint: Checkpoint) -> Mapping[str, Mapping[str, Any]]:
-        """Return the tokenizer's files that name the mask token, by path in the checkpoint."""
-        contents = {}
-        for name in _TOKEN_FILES:
-            path = checkpoint.trunk / name
-            if path.is_file() or name == _TOKEN_FILES[0]:
-                content = read_object(path) if path.is_file() else {}
-                contents[checkpoint.locate_in_trunk(name)] = {**content, "mask_token": self.token}
-        return contents
-
-
-def find_mask_token(checkpoint: Checkpoint, requested: str | int | None) -> MaskToken | None:
-    """Return a checkpoint's mask token: the `requested` token or id, or else the tokenizer's own.
-
-    Raises:
-        CheckpointError: if the tokenizer lacks the token, or the embeddings have no row for it.
-    """
-    tokenizer = load_tokenizer(checkpoint.trunk)
-    vocabulary: dict[str, int] = tokenizer.get_vocab()
-    token = tokenizer.mask_token if requested is None else requested
-    if token is None:
-        return None
-    mask_token = _find_token(checkpoint.folder, token, vocabulary)
-    rows = int(load_trunk_config(checkpoint).vocab_size)
-    if mask_token.id >= rows:
-        raise CheckpointError(
-            f"{checkpoint.folder}: the mask token '{mask_token.token}' has the id {mask_token.id}, and the "
-            f"model has embeddings of {rows} tokens only; name one of those as mask_token"
-        )
-    return mask_token
-
-
-def _find_token(folder: Path, text_or_id: str | int, vocabulary: Mapping[str, int]) -> MaskToken:
-    if isinstance(text_or_id, str):
-        if text_or_id in vocabulary:
-            return MaskToken(text_or_id, vocabulary[text_or_id])
-        raise CheckpointError(
-            f"{folder}: its tokenizer has no token '{text_or_id}'{suggest(text_or_id, list(vocabulary))}; "
-            "name an existing token as mask_token, or its id"
-        )
-    token = next((token for token, id_ in vocabulary.items() if id_ == text_or_id), None)
-    if token is None:
-        raise CheckpointError(
-            f"{folder}: its tokenizer has no token with the id {text_or_id}; the highest is "
-            f"{max(vocabulary.values())}; name an existing token as mask_token, or its id"
-        )
-    return MaskToken(token, text_or_id)
 
 
 def load_trunk_config(checkpoint: Checkpoint) -> Any:

@@ -6,5 +6,5 @@ from emberge import make_hook
 
 register_steps = make_hook(
     as_encoder="emberge_bidirlm.as_encoder:AsEncoder",
-    compose="emberge_bidirlm.compose.compose_step:Compose",
+    compose="emberge_bidirlm.compose_step:Compose",
 )

@@ -1,3 +1,3 @@
 """Public names of emberge_boom, each with the module that defines it."""
 
-from .samplers.bagging import Bagging as Bagging
+from .bagging import Bagging as Bagging

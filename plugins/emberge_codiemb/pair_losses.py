@@ -45,7 +45,7 @@ class PairLoss(Loss):
         closeness = e.closeness.flatten().masked_fill(~scored, 0.0)
         return self.compute_from_pairs(closeness, score.masked_fill(~scored, 0.0), scored)
 
-    def compute_from_pairs(self, cosine: Tensor, score: Tensor, scored: Tensor) -> Tensor:
+    def compute_from_pairs(self, closeness: Tensor, score: Tensor, scored: Tensor) -> Tensor:
         """Return the loss of pairs [m]; `scored` marks pairs with a score, and other values are 0."""
         raise NotImplementedError
 
@@ -67,19 +67,19 @@ class Pearson(PairLoss):
             sampler: batch_shuffle
     """
 
-    def compute_from_pairs(self, cosine: Tensor, score: Tensor, scored: Tensor) -> Tensor:
+    def compute_from_pairs(self, closeness: Tensor, score: Tensor, scored: Tensor) -> Tensor:
         import torch
 
         count = scored.sum().clamp(min=1)
-        centred_cosines = (cosine - cosine.sum() / count).masked_fill(~scored, 0.0)
+        centred_closeness = (closeness - closeness.sum() / count).masked_fill(~scored, 0.0)
         centred_scores = (score - score.sum() / count).masked_fill(~scored, 0.0)
-        squares = torch.stack([centred_cosines.square().sum(), centred_scores.square().sum()])
-        eps = torch.finfo(cosine.dtype).eps
-        smallest_variance = max(NO_SPREAD, 4 * eps * math.sqrt(len(cosine))) ** 2
+        squares = torch.stack([centred_closeness.square().sum(), centred_scores.square().sum()])
+        eps = torch.finfo(closeness.dtype).eps
+        smallest_variance = max(NO_SPREAD, 4 * eps * math.sqrt(len(closeness))) ** 2
         varies = (squares > smallest_variance).all()
         # The root of what is no spread has no gradient, so it is taken of a one instead.
         lengths = torch.where(varies, squares, 1.0).sqrt()
-        covariance = (centred_cosines * centred_scores).sum()
+        covariance = (centred_closeness * centred_scores).sum()
         return torch.where(varies, 1 - covariance / lengths.prod(), 0 * covariance)
 
 
@@ -114,10 +114,10 @@ class PRO(TemperedPairLoss):
             sampler: batch_shuffle
     """
 
-    def compute_from_pairs(self, cosine: Tensor, score: Tensor, scored: Tensor) -> Tensor:
+    def compute_from_pairs(self, closeness: Tensor, score: Tensor, scored: Tensor) -> Tensor:
         import torch
 
-        scaled = cosine / self.temperature
+        scaled = closeness / self.temperature
 
         def block(rows: slice) -> Tensor:
             """Return each pair's term, and 1 if the pair has a term, else 0 [rows, 2]."""
@@ -130,7 +130,7 @@ class PRO(TemperedPairLoss):
             terms = torch.logaddexp(others_logsumexp, torch.zeros_like(others_logsumexp))
             return torch.stack([terms.masked_fill(~any_below, 0.0), any_below], dim=1)
 
-        total, count = apply_blockwise(len(cosine), len(cosine), block).sum(0)
+        total, count = apply_blockwise(len(closeness), len(closeness), block).sum(0)
         mean: Tensor = total / count.clamp(min=1)
         return mean
 
@@ -156,13 +156,13 @@ class RankKL(TemperedPairLoss):
             sampler: batch_shuffle
     """
 
-    def compute_from_pairs(self, cosine: Tensor, score: Tensor, scored: Tensor) -> Tensor:
+    def compute_from_pairs(self, closeness: Tensor, score: Tensor, scored: Tensor) -> Tensor:
 
         def log_shares(values: Tensor) -> Tensor:
             scaled = values / self.temperature
             return scaled.masked_fill(~scored, find_lowest_score(scaled)).log_softmax(0)
 
-        log_predicted, log_targets = log_shares(cosine), log_shares(_rank_targets(score, scored))
+        log_predicted, log_targets = log_shares(closeness), log_shares(_rank_targets(score, scored))
         total = (log_targets.exp() * (log_targets - log_predicted)).masked_fill(~scored, 0.0).sum()
         return total / scored.sum().clamp(min=1)
 

@@ -6,8 +6,8 @@ from emberge import make_hook
 
 register_backbones = make_hook(
     text_encoder="emberge_encoder.text_encoder:TextEncoder",
-    multi_vector="emberge_encoder.kinds.multi_vector:MultiVector",
-    splade="emberge_encoder.kinds.splade:Splade",
-    cross_encoder="emberge_encoder.kinds.cross_encoder:CrossEncoder",
+    multi_vector="emberge_encoder.stock.multi_vector:MultiVector",
+    splade="emberge_encoder.stock.splade:Splade",
+    cross_encoder="emberge_encoder.stock.cross_encoder:CrossEncoder",
 )
 register_steps = make_hook(random_model="emberge_encoder.random_model:RandomModel")

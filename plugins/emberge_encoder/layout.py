@@ -9,10 +9,10 @@ import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from emberge import CheckpointError
-from emberge.files import read_json, write_json, write_text
+from emberge.files import read_json, write_json
 from emberge.model_folder import (
     POOLING,
     Checkpoint,
@@ -23,15 +23,12 @@ from emberge.model_folder import (
     read_settings,
     read_trunk_settings,
 )
-from emberge.tensor_files import build_header_texts
-
-if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
 
 _MODULES, _SETTINGS = "modules.json", "config_sentence_transformers.json"
 # Prefix of the types of modules that every release reads.
-_STOCK = "sentence_transformers.models."
+STOCK_PREFIX = "sentence_transformers.models."
+# Entry of `modality_config` for inputs that go through the transformer.
+FORWARD = {"method": "forward", "method_output_name": "last_hidden_state"}
 # Stock modules that may come after a transformer.
 _KINDS_AFTER_TRUNK = frozenset({"Pooling", "Normalize", "Dense", "LayerNorm", "Dropout"})
 _ONE_OF_SEVERAL = "has an encoder for each kind of text; use the folder that one of them came from"
@@ -167,49 +164,17 @@ def write_modalities(target: Path, modalities: Sequence[str]) -> None:
     Releases of SentenceTransformers before 6 do not read such a folder.
     """
     settings = find_trunk_settings(target / Checkpoint(target).modules[0].path)
-    input_method = {"method": "forward", "method_output_name": "last_hidden_state"}
-    method_by_modality: dict[str, Any] = dict.fromkeys(modalities, input_method)
+    method_by_modality: dict[str, Any] = dict.fromkeys(modalities, FORWARD)
     config = _read_if_any(settings)
     new = {
         "transformer_task": "feature-extraction",
         "modality_config": {
             **method_by_modality,
-            "message": {**input_method, "format": "structured"},
+            "message": {**FORWARD, "format": "structured"},
         },
         "module_output_name": "token_embeddings",
     }
     write_json(settings, {**config, **new}, durable=False)
-
-
-def write_static_model(
-    target: Path,
-    vectors: NDArray[np.float32],
-    tokenizer: str,
-    prompts: Mapping[str, str],
-    provenance: Mapping[str, Any],
-) -> None:
-    """Write a model that averages a text's tokens' vectors: a StaticEmbedding and a Normalize.
-
-    `vectors` [n, d] has a row for each token id, and `tokenizer` is the content of tokenizer.json.
-    """
-    from safetensors.numpy import save_file
-
-    entries = [
-        {"idx": 0, "name": "0", "path": "", "type": f"{_STOCK}StaticEmbedding"},
-        {"idx": 1, "name": "1", "path": "1_Normalize", "type": f"{_STOCK}Normalize"},
-    ]
-    write_json(target / _MODULES, entries, durable=False)
-    settings = {
-        "similarity_fn_name": "cosine",
-        "prompts": dict(prompts),
-        "default_prompt_name": None,
-    }
-    write_json(target / _SETTINGS, settings, durable=False)
-    (target / "1_Normalize").mkdir()
-    write_text(target / "tokenizer.json", tokenizer, durable=False)
-    # One entry alone, as safetensors writes several in an order of chance.
-    metadata = build_header_texts({"emberge": provenance})
-    save_file({"embedding.weight": vectors}, target / "model.safetensors", metadata)
 
 
 def _write_modules(layout: Layout, before: Layout, target: Path) -> None:
@@ -222,7 +187,7 @@ def _write_modules(layout: Layout, before: Layout, target: Path) -> None:
     listed = {str(e.get("path", "")): e for e in (() if before.bare else read_json(path))}
     modules = (ModuleFolder("Transformer", layout.trunk), *layout.modules)
     entries = [
-        listed.get(module.path, {"path": module.path, "type": _STOCK + module.kind})
+        listed.get(module.path, {"path": module.path, "type": STOCK_PREFIX + module.kind})
         for module in modules
     ]
     write_json(path, _number_entries(entries), durable=False)

@@ -11,8 +11,12 @@ from emberge import Backbone, CheckpointError, Count, TextLength
 from emberge.model_folder import ModuleFolder, TextLimit, read_object
 from emberge.wording import join_some
 
-from emberge_encoder.attention_config import is_causal, read_declared_attention, switch_attention
 from emberge_encoder.layout import Layout
+from emberge_encoder.text.attention_config import (
+    is_causal,
+    read_declared_attention,
+    switch_attention,
+)
 
 Pooling = Literal["mean", "cls", "last", "weighted_mean"]
 # Kinds of pooling over tokens that know little of the text where attention is causal.

@@ -158,8 +158,8 @@ def _build_model(config: Mapping[str, Any], *, weights: bool) -> Any:
     """
     import torch
 
-    from emberge_encoder.token_head import find_model_loader
-    from emberge_encoder.trunk_weights import build_config
+    from emberge_encoder.text.token_head import find_model_loader
+    from emberge_encoder.text.trunk_weights import build_config
 
     folder = Path("config")
     loader = find_model_loader(folder, config)

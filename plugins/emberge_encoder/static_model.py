@@ -16,7 +16,7 @@ from emberge.model_folder import Checkpoint, copy_template
 from torch import Tensor, nn
 
 from emberge_encoder.stock_modules import load_stock_module, run_modules, save_stock_module
-from emberge_encoder.text_model import refuse_media
+from emberge_encoder.text.text_model import refuse_media
 
 # The name of the vectors in a folder of sentence-transformers.
 TABLE = "embedding.weight"

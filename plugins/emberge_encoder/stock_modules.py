@@ -12,7 +12,7 @@ from emberge import CheckpointError
 from emberge.model_folder import ModuleFolder
 from torch import Tensor, nn
 
-from emberge_encoder.trunk_weights import refuse_pickles
+from emberge_encoder.text.trunk_weights import refuse_pickles
 
 
 def run_modules(modules: Sequence[nn.Module], features: dict[str, Any]) -> Tensor:

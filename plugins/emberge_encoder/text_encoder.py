@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from emberge import CheckpointError, Encoder, EncoderFacts
 from emberge.contracts import PredictionFacts
@@ -17,25 +17,27 @@ from emberge.model_folder import (
     read_settings,
 )
 
-from emberge_encoder.accepted_folders import (
-    CrossEncoderFacts,
+from emberge_encoder.layout import Layout
+from emberge_encoder.layout_options import LayoutOptions, refuse_blind_pooling
+from emberge_encoder.media.media_support import MediaSupport, read_media_support, refuse_modalities
+from emberge_encoder.static_folder import (
     is_static_model,
-    read_media_support,
     read_static_dimension,
     refuse_broken_static,
-    refuse_foreign_classes,
-    refuse_modalities,
 )
-from emberge_encoder.attention_config import (
+from emberge_encoder.stock.cross_encoder import CrossEncoderFacts
+from emberge_encoder.text.attention_config import (
     Attention,
     is_causal,
     read_declared_attention,
     switch_attention,
 )
-from emberge_encoder.layout import Layout
-from emberge_encoder.layout_options import LayoutOptions, refuse_blind_pooling
-from emberge_encoder.lora import Lora
-from emberge_encoder.tokenizer import load_tokenizer, read_chat_format
+from emberge_encoder.text.lora import Lora
+from emberge_encoder.text.tokenizer import load_tokenizer, read_chat_format
+from emberge_encoder.text.trunk_weights import refuse_foreign_classes
+
+if TYPE_CHECKING:
+    from emberge_encoder.text.text_model import ModelParts, TextModel
 
 # Problems of attention by whether a loss over tokens is causal.
 _OTHER_ATTENTION = {
@@ -121,7 +123,22 @@ class TextEncoder(LayoutOptions):
         """Return the facts of a static model, which has tokens' vectors and no transformer.
 
         Raises:
-            CheckpointError: if its files cannot be read, or an option asks for what it does not have.
+            CheckpointError: as `_refuse_static` does, or if a file cannot be read.
+        """
+        self._refuse_static(checkpoint)
+        return EncoderFacts(
+            dimension=read_static_dimension(checkpoint),
+            causal=False,
+            prediction=PredictionFacts(
+                problems=(f"{checkpoint}: a static model predicts no tokens",)
+            ),
+        )
+
+    def _refuse_static(self, checkpoint: Path) -> None:
+        """Refuse a static model that is broken, or lacks what an option asks for.
+
+        Raises:
+            CheckpointError: if the model is refused; names the module or option.
         """
         refuse_broken_static(checkpoint)
         allowed = {"prompts", "max_length", *(["dtype"] if self.dtype == "float32" else [])}
@@ -134,18 +151,11 @@ class TextEncoder(LayoutOptions):
                     f"{checkpoint}: is a static model, which has float32 vectors and no {option.name}; "
                     "take the option out"
                 )
-        return EncoderFacts(
-            dimension=read_static_dimension(checkpoint),
-            causal=False,
-            prediction=PredictionFacts(
-                problems=(f"{checkpoint}: a static model predicts no tokens",)
-            ),
-        )
 
     def _load_static(self, checkpoint: Path, device: str) -> Encoder:
         from emberge_encoder.static_model import StaticEncoder
 
-        self._describe_static(checkpoint)
+        self._refuse_static(checkpoint)
         prompts = {**(read_settings(checkpoint).get("prompts") or {}), **self.prompts}
         model = StaticEncoder(checkpoint, prompts, self.max_length)
         model.module.to(device)
@@ -176,7 +186,7 @@ class TextEncoder(LayoutOptions):
         self, layout: Layout, config: Mapping[str, Any], vocabulary: int
     ) -> PredictionFacts:
         """Return problems of head, attention and tokens for token losses."""
-        from emberge_encoder.token_head import find_mask_id
+        from emberge_encoder.text.token_head import find_mask_id
 
         if self.lora is not None:
             return PredictionFacts(problems=(_LORA_HAS_NO_HEAD,))
@@ -208,7 +218,8 @@ class TextEncoder(LayoutOptions):
     def load(
         self, checkpoint: Path, *, device: str, dtype: str, predicts_tokens: bool = False
     ) -> Encoder:
-        from emberge_encoder.text_model import ModelParts, TextModel
+        from emberge_encoder.text.text_model import ModelParts
+        from emberge_encoder.text.trunk_weights import freeze
 
         if is_static_model(checkpoint):
             return self._load_static(checkpoint, device)
@@ -220,38 +231,40 @@ class TextEncoder(LayoutOptions):
         self._require_attention(layout, config, trunk)
         adapter = self.lora.insert_into(trunk, checkpoint) if self.lora is not None else None
         tokenizer = load_tokenizer(layout.trunk_folder, lower_case=layout.lower_case)
-        chat = read_chat_format(layout, config)
         if self.gradient_checkpointing:
             _recompute_activations(trunk, checkpoint)
-        if self.freeze:
-            from emberge_encoder.trunk_weights import freeze
-
-            freeze(trunk, self.freeze, checkpoint)
-        support = read_media_support(layout, config)
+        freeze(trunk, self.freeze, checkpoint)
         parts = ModelParts(
             layout=layout,
             config=config,
             trunk=trunk,
             tokenizer=tokenizer,
             adapter=adapter,
-            chat=chat,
+            chat=read_chat_format(layout, config),
             frozen=self.freeze,
             dense=self.dense,
         )
-        if language_model is not None:
-            from emberge_encoder.token_head import PredictingModel
-
-            model: TextModel = PredictingModel(parts, language_model=language_model)
-        elif support is not None:
-            from emberge_encoder.features import build_media_readers
-            from emberge_encoder.media_model import MediaModel
-
-            readers = build_media_readers(support, resample=self.resample, shrink=self.shrink)
-            model = MediaModel(parts, support=support, readers=readers)
-        else:
-            model = TextModel(parts)
+        model = self._build_model(parts, language_model, read_media_support(layout, config))
         model.module.to(device)
         return model
+
+    def _build_model(
+        self, parts: ModelParts, language_model: Any, support: MediaSupport | None
+    ) -> TextModel:
+        """Return the encoder of loaded parts, which predicts tokens or reads media if it can."""
+        from emberge_encoder.text.text_model import TextModel
+
+        if language_model is not None:
+            from emberge_encoder.text.token_head import PredictingModel
+
+            return PredictingModel(parts, language_model=language_model)
+        if support is not None:
+            from emberge_encoder.media.media_features import build_media_readers
+            from emberge_encoder.media.media_model import MediaModel
+
+            readers = build_media_readers(support, resample=self.resample, shrink=self.shrink)
+            return MediaModel(parts, support=support, readers=readers)
+        return TextModel(parts)
 
     def _load_weights(
         self,
@@ -262,12 +275,12 @@ class TextEncoder(LayoutOptions):
         predicts_tokens: bool,
     ) -> tuple[Any, Any]:
         """Return the transformer, and its language model with `predicts_tokens`, else None."""
-        from emberge_encoder.trunk_weights import load_trunk
+        from emberge_encoder.text.trunk_weights import load_trunk
 
         kind = self.dtype or dtype
         if not predicts_tokens:
             return load_trunk(layout.trunk_folder, config, kind), None
-        from emberge_encoder.token_head import load_language_model
+        from emberge_encoder.text.token_head import load_language_model
 
         if self.lora is not None:
             raise CheckpointError(f"{checkpoint}: {_LORA_HAS_NO_HEAD}")
@@ -325,7 +338,7 @@ class TextEncoder(LayoutOptions):
 
     def _require_attention(self, layout: Layout, config: Mapping[str, Any], trunk: Any) -> None:
         """Refuse a model that does not attend as the option, config.json or its pooling requires."""
-        from emberge_encoder.blocks import reads_later_tokens
+        from emberge_encoder.text.blocks import reads_later_tokens
 
         later = reads_later_tokens(trunk, trunk.config.get_text_config().vocab_size)
         attention = read_declared_attention(config) if self.attention == "as is" else self.attention
@@ -370,7 +383,7 @@ def _read_size(layout: Layout, config: Mapping[str, Any], key: str) -> int:
     size = TrunkConfig(config).stated.get(key)
     if isinstance(size, int):
         return size
-    from emberge_encoder.trunk_weights import build_config
+    from emberge_encoder.text.trunk_weights import build_config
 
     return int(getattr(build_config(layout.trunk_folder, config).get_text_config(), key))
 

@@ -149,13 +149,13 @@ class FineTuned(TuningOptions, Evaluator):
         from emberge_fine_tuned.grid import Grid
 
         grid = Grid(self, model, self._load_tasks(workspace), workspace)
-        column_of = {
+        task_and_test_by_column = {
             column: (entry.name, test)
             for entry in self.list_entries()
             for column, test in entry.test_by_column.items()
         }
         for number, task in enumerate(tasks, 1):
-            name, test = column_of[task.name]
+            name, test = task_and_test_by_column[task.name]
             seed = self.seeds[0] if task.seed is None else task.seed
             with workspace.part("task", number, len(tasks), task.label):
                 score = grid.score(task, name, seed, test)

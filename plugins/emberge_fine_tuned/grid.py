@@ -21,7 +21,7 @@ from emberge_fine_tuned.head_tasks import HEAD_TASKS
 from emberge_fine_tuned.metrics import build_units, score
 from emberge_fine_tuned.options import Setting, TuningOptions
 from emberge_fine_tuned.task_data import TaskData
-from emberge_fine_tuned.tuning import Tuned, Tuning
+from emberge_fine_tuned.tuning import Tuning, TuningResult
 
 
 class Cell(NamedTuple):
@@ -48,7 +48,7 @@ class Grid:
     ) -> None:
         self.options, self.model, self.data, self.workspace = options, model, data, workspace
         self._origins = {task_data.entry.start for task_data in data.values()}
-        self._done: dict[Cell, Tuned] = {}
+        self._done: dict[Cell, TuningResult] = {}
 
     def score(self, task: TaskInfo, name: str, seed: int, test: str | None) -> TaskScore:
         """Return the score of the setting that was best on development data.
@@ -76,7 +76,7 @@ class Grid:
         units = build_units(data, [data.test[each] for each in tests], predictions)
         return TaskScore(task, sum(scores[each] for each in tests) / len(tests), units, result)
 
-    def _choose_setting(self, name: str, seed: int) -> tuple[Setting, Tuned]:
+    def _choose_setting(self, name: str, seed: int) -> tuple[Setting, TuningResult]:
         """Return (best setting on development data, its result); the first of equal ones wins.
 
         Raises:
@@ -101,7 +101,7 @@ class Grid:
         best = max(sound, key=lambda setting: sound[setting].dev)
         return best, sound[best]
 
-    def _get_result(self, cell: Cell) -> Tuned:
+    def _get_result(self, cell: Cell) -> TuningResult:
         """Return the result of a cell, which is trained unless the store has it."""
         if cell not in self._done:
             folder = self.workspace.store / "fine_tuned" / make_file_name(self.model.fingerprint)
@@ -114,7 +114,7 @@ class Grid:
             self._done[cell] = tuned
         return self._done[cell]
 
-    def _run(self, cell: Cell) -> Tuned:
+    def _run(self, cell: Cell) -> TuningResult:
         data, options, folder = self.data[cell.name], self.options, self.model.folder
         encoder = options.backbone.load(
             folder, device=self.workspace.machine.device, dtype="float32"
@@ -141,20 +141,27 @@ class Grid:
         return tuned
 
     def _restore_weights(self, encoder: Encoder, start: str, seed: int) -> None:
-        """Load the weights of another task into an encoder, repeating that task if they are missing."""
+        """Load the weights of another task into an encoder, repeating that task if they are missing.
+
+        The weights of the other task's unused settings are removed.
+        """
         from safetensors.torch import load_file
 
         best = Cell(start, seed, self._choose_setting(start, seed)[0])
         path = self._locate_weights(best)
         if not path.exists():
             self._run(best)
-        for other in self.options.settings:
-            if other != best.setting:
-                self._locate_weights(best._replace(setting=other)).unlink(missing_ok=True)
+        self._drop_other_weights(best)
         weights = dict(encoder.module.named_parameters())
         with torch.no_grad():
             for stored, value in load_file(path).items():
                 weights[stored].copy_(value)
+
+    def _drop_other_weights(self, best: Cell) -> None:
+        """Remove the weights of a task's other settings, from which no task starts."""
+        for other in self.options.settings:
+            if other != best.setting:
+                self._locate_weights(best._replace(setting=other)).unlink(missing_ok=True)
 
     def _locate_weights(self, cell: Cell) -> Path:
         return self.workspace.work / "fine_tuned" / f"{self._hash_cell(cell)}.safetensors"
@@ -179,9 +186,9 @@ def _save_weights(encoder: Encoder, path: Path) -> None:
         save_file({n: p.detach().cpu().contiguous() for n, p in trained.items()}, part)
 
 
-def _read_tuned(path: Path) -> Tuned | None:
+def _read_tuned(path: Path) -> TuningResult | None:
     """Return a cell's stored result; None without one, or for a damaged one."""
     try:
-        return Tuned(**json.loads(path.read_text(encoding="utf-8")))
+        return TuningResult(**json.loads(path.read_text(encoding="utf-8")))
     except (OSError, ValueError, TypeError):
         return None

@@ -12,7 +12,8 @@ from emberge_encoder import LocatedText, LocatingEncoder
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from emberge_fine_tuned.task_data import Answers, TaskData, TaskRow
+from emberge_fine_tuned.task_data import TaskData
+from emberge_fine_tuned.task_rows import Answers, TaskRow
 
 _SPREAD = 0.02  # standard deviation of fresh weights, as transformers draws them
 _DROPOUT = 0.1  # of the head's input
@@ -37,14 +38,14 @@ def build_head(width: int, outputs: int, *, of_tokens: bool) -> nn.Sequential:
 class TaskInput:
     """Input of a row: its texts (several for choices and windows) and its target.
 
-    `places` has for each word the position of its first token, or -1 if the word was cut off. `windows`
-    locate the tokens of a passage.
+    `word_positions` has for each word the position of its first token, or -1 if the word was cut off.
+    `windows` locate the tokens of a passage.
     """
 
     row: TaskRow
     texts: tuple[TokenisedText, ...]
     target: Any
-    places: tuple[int, ...] = ()
+    word_positions: tuple[int, ...] = ()
     windows: tuple[LocatedText, ...] = ()
 
 
@@ -131,7 +132,7 @@ class Classification(HeadTask):
     """Kind of task with one of several classes for each text or pair."""
 
     def read_target(self, row: TaskRow) -> int:
-        return self.data.number_of[str(row.gold)]
+        return self.data.number_by_class[str(row.gold)]
 
     def compute_loss(self, batch: HeadBatch) -> Tensor:
         return F.cross_entropy(batch.logits.float(), batch.targets)
@@ -190,16 +191,20 @@ class Words(HeadTask):
             for text, row in zip(located, rows, strict=True)
         ]
         # A batch of texts without a labelled token would have no loss.
-        return [item for item in read if max(item.places, default=-1) >= 0] if training else read
+        return (
+            [item for item in read if max(item.word_positions, default=-1) >= 0]
+            if training
+            else read
+        )
 
     def read_target(self, row: TaskRow) -> tuple[int, ...]:
-        return tuple(self.data.number_of[label] for label in row.labels)
+        return tuple(self.data.number_by_class[label] for label in row.labels)
 
     def compute_loss(self, batch: HeadBatch) -> Tensor:
         gold = [
             target
             for item in batch.inputs
-            for target, place in zip(item.target, item.places, strict=True)
+            for target, place in zip(item.target, item.word_positions, strict=True)
             if place >= 0
         ]
         return F.cross_entropy(
@@ -209,7 +214,7 @@ class Words(HeadTask):
     def predict(self, batch: HeadBatch) -> list[Any]:
         classes = iter(_select_word_logits(batch).argmax(-1).tolist())
         return [
-            [next(classes) if p >= 0 else _MISSING_PREDICTION for p in item.places]
+            [next(classes) if p >= 0 else _MISSING_PREDICTION for p in item.word_positions]
             for item in batch.inputs
         ]
 
@@ -217,9 +222,13 @@ class Words(HeadTask):
 def _select_word_logits(batch: HeadBatch) -> Tensor:
     """Return the logits [w, c] of all labelled tokens."""
     first = batch.first.tolist()
-    places = [(n, p) for n, item in enumerate(batch.inputs) for p in item.places if p >= 0]
-    rows = _build_int_tensor([row for row, _ in places], batch.mask)
-    return batch.logits[rows, _build_int_tensor([first[row] + p for row, p in places], batch.mask)]
+    word_positions = [
+        (n, p) for n, item in enumerate(batch.inputs) for p in item.word_positions if p >= 0
+    ]
+    rows = _build_int_tensor([row for row, _ in word_positions], batch.mask)
+    return batch.logits[
+        rows, _build_int_tensor([first[row] + p for row, p in word_positions], batch.mask)
+    ]
 
 
 class Spans(HeadTask):

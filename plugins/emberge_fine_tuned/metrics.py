@@ -1,4 +1,4 @@
-"""Metrics of predictions against gold, with the units that a bootstrap draws."""
+"""Metrics of predictions against gold labels, and the scores of texts that a bootstrap draws from."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ from typing import Any
 import numpy as np
 from emberge import Units
 
-from emberge_fine_tuned.task_data import Answers, TaskData, TaskRow
+from emberge_fine_tuned.task_data import TaskData
+from emberge_fine_tuned.task_rows import Answers, TaskRow
 
 _DRAWN = ("macro_f1", "spearman", "accuracy", "span_f1", "exact_match")  # metrics with units
 
@@ -74,9 +75,9 @@ def _flatten_pairs(
 ) -> tuple[list[Any], list[Any]]:
     """Return gold and predicted values, of each text or of each word."""
     if data.entry.head == "tokens":
-        words = [data.number_of[label] for row in rows for label in row.labels]
+        words = [data.number_by_class[label] for row in rows for label in row.labels]
         return words, [number for numbers in predictions for number in numbers]
-    return [data.number_of.get(str(row.gold), row.gold) for row in rows], list(predictions)
+    return [data.number_by_class.get(str(row.gold), row.gold) for row in rows], list(predictions)
 
 
 def _compute_entity_f1(

@@ -21,12 +21,12 @@ from emberge import (
 )
 
 _STEPS = 1000
-Head = Literal["classification", "regression", "tokens", "span", "choice"]
+HeadKind = Literal["classification", "regression", "tokens", "span", "choice"]
 Metric = Literal[
     "accuracy", "macro_f1", "f1", "matthews", "spearman", "entity_f1", "span_f1", "exact_match"
 ]
 # Metrics of each head, its default first.
-METRICS: dict[Head, tuple[Metric, ...]] = {
+METRICS: dict[HeadKind, tuple[Metric, ...]] = {
     "classification": ("macro_f1", "accuracy", "f1", "matthews"),
     "regression": ("spearman",),
     "tokens": ("macro_f1", "accuracy", "entity_f1"),
@@ -94,7 +94,7 @@ class TaskEntry:
     train: TaskRowSource
     test: tuple[TaskRowSource, ...]
     dev: tuple[TaskRowSource, ...] = ()
-    head: Head = "classification"
+    head: HeadKind = "classification"
     text: str = "text"
     """Column of the text, or of the list of words."""
     second: str | None = None

@@ -11,8 +11,8 @@ from typing import Any
 
 import numpy as np
 import torch
-from emberge import TrainingError, draw_order, make_seed
-from emberge.encoding import PassResult, compute_token_states, find_device, seed_torch
+from emberge import Encoder, TrainingError, draw_order, make_seed
+from emberge.encoding import PassResult, compute_token_states, find_device, set_torch_seed
 from emberge.ranks import SINGLE_RANK
 from emberge.training import (
     EarlyStopping,
@@ -31,11 +31,11 @@ from emberge_fine_tuned.head_tasks import HeadBatch, HeadTask, TaskInput
 from emberge_fine_tuned.metrics import score
 from emberge_fine_tuned.options import Setting, TuningOptions
 
-_LOOKS = 20  # looks at development data in a training
+_DEV_SCORINGS = 20  # scorings on development data in a training
 
 
 @dataclass(frozen=True)
-class Tuned:
+class TuningResult:
     """Result of a fine-tuning: the best score on development data, its step, and predictions by test set.
 
     `curve` has [step, mean loss since the last point, score on development data]. `diverged` is the step
@@ -66,17 +66,14 @@ class Tuning(Trainee):
         self.head_task, self.progress = head_task, progress
         self.options, self.setting, self.seed = options, setting, seed
         self.device = find_device(head_task.encoder)
-        with torch.inference_mode():
-            empty = head_task.encoder.tokenise([""], prompt="", max_length=None)
-            width = compute_token_states(head_task.encoder, empty)[0].shape[-1]
         with torch.random.fork_rng():
             torch.manual_seed(make_seed(seed, "head"))
-            self.head = head_task.build_head(width).to(self.device)
+            self.head = head_task.build_head(_measure_width(head_task.encoder)).to(self.device)
         self.modules = nn.ModuleList([head_task.encoder.module, self.head])
         self._train = head_task.read_inputs(head_task.data.train, training=True)
         self._dev = head_task.read_inputs(head_task.data.dev, training=False)
 
-    def run(self, work: Path, clock: SaveClock | None = None) -> Tuned:
+    def run(self, work: Path, clock: SaveClock | None = None) -> TuningResult:
         """Train, restore the state with the best development score, and return its test predictions.
 
         States are saved in the folder `work`, and an interrupted training resumes from the newest one. A
@@ -101,19 +98,19 @@ class Tuning(Trainee):
                 clock=clock,
             )
         except TrainingError as error:
-            return Tuned(0.0, 0, (), {}, diverged=error.step)
+            return TuningResult(0.0, 0, (), {}, diverged=error.step)
         best = trained.result_step
         predictions = {
             name: self.predict(self.head_task.read_inputs(rows, training=False), best)
             for name, rows in self.head_task.data.test.items()
         }
-        return Tuned(dict(trained.scores)[best], best, _build_curve(trained), predictions)
+        return TuningResult(dict(trained.scores)[best], best, _build_curve(trained), predictions)
 
     def _build_early_stopping(self) -> EarlyStopping:
-        between = min(self.steps, self.options.eval_steps or max(1, self.steps // _LOOKS))
+        between = min(self.steps, self.options.eval_steps or max(1, self.steps // _DEV_SCORINGS))
         patience = self.options.patience
-        looks = None if patience is None else max(1, math.ceil(patience * self._epoch / between))
-        return EarlyStopping(between, score=None, identity="", patience=looks)
+        scorings = None if patience is None else max(1, math.ceil(patience * self._epoch / between))
+        return EarlyStopping(between, score=None, identity="", patience=scorings)
 
     @functools.cached_property
     def parameters(self) -> Mapping[str, Tensor]:
@@ -142,7 +139,7 @@ class Tuning(Trainee):
 
     def backward(self, batch: PlannedBatch) -> PassResult:
         self.modules.train()
-        seed_torch(self.device, make_seed(self.seed, "step", batch.step))
+        set_torch_seed(self.device, make_seed(self.seed, "step", batch.step))
         read = self._read([self._train[row] for row in batch.parts[0].rows])
         loss = self.head_task.compute_loss(read)
         loss.backward()  # type: ignore[no-untyped-call]
@@ -178,6 +175,13 @@ class Tuning(Trainee):
         texts = [text for item in inputs for text in item.texts]
         states, mask = compute_token_states(self.head_task.encoder, texts)
         return HeadBatch(inputs, self.head(self.head_task.pool(states, mask)), mask)
+
+
+def _measure_width(encoder: Encoder) -> int:
+    """Return the size of an encoder's hidden states, by running it on an empty text."""
+    with torch.inference_mode():
+        empty_text = encoder.tokenise([""], prompt="", max_length=None)
+        return compute_token_states(encoder, empty_text)[0].shape[-1]
 
 
 def draw_batch_rows(count: int, size: int, step: int, seed: int) -> NDArray[np.int64]:

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 from emberge import Backbone, CheckpointError, DataError, Encoder, Loss, Model, ModelRef, PerDataset
-from emberge.contracts import AnyLoss, Dataset, find_document_prompt
-from emberge.encoding import TextEmbedder
+from emberge.contracts import AnyLoss, Dataset
+from emberge.encoding import TextEmbedder, find_document_prompt
 from emberge.training import GuideRequest, ReadGuide, TextSide, build_table
 from emberge_encoder import EmbeddingStore
 from numpy.typing import NDArray
@@ -121,9 +121,9 @@ class _GuideModel:
         )
 
     def _build_sides(self, dataset: Dataset) -> tuple[TextSide, TextSide]:
-        prompts, longest = self.encoder.prompts, self.guide.max_length
-        query = TextSide(prompts.get("query", ""), longest)
-        document = TextSide(find_document_prompt(prompts), longest)
+        longest = self.guide.max_length
+        query = TextSide(self.encoder.prompts.get("query", ""), longest)
+        document = TextSide(find_document_prompt(self.encoder), longest)
         if dataset.symmetric:
             return query, query
         # Single texts are documents, as in the trained model's table.

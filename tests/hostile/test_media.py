@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from emberge import DataError, Media
 from emberge.media import MediaFolder
-from emberge_encoder.media_decoding import read_clip, read_image, read_image_size
+from emberge_encoder.media.media_decoding import read_clip, read_image, read_image_size
 from PIL import Image, ImageFile
 from scipy.io import wavfile
 

@@ -50,10 +50,10 @@ RUNS_MODELS = "core/emberge/encoding/"
 PASSES_ELSEWHERE = {
     "core/emberge/ranks/fsdp.py": "finds the modules that a pass calls; ranks are below encoding",
     "core/emberge/testing/training.py": "compares with the library that a saved folder is for",
-    "plugins/emberge_encoder/blocks.py": "asks a bare model of transformers which way it attends",
-    "plugins/emberge_encoder/packed_rows.py": "part of an encoder: its call of transformers' model",
-    "plugins/emberge_encoder/text_model.py": "part of an encoder: its call of transformers' model",
-    "plugins/emberge_encoder/token_head.py": "tries whether a bare model's head is whole",
+    "plugins/emberge_encoder/text/blocks.py": "asks a bare model of transformers which way it attends",
+    "plugins/emberge_encoder/text/packed_rows.py": "part of an encoder: its call of transformers' model",
+    "plugins/emberge_encoder/text/text_model.py": "part of an encoder: its call of transformers' model",
+    "plugins/emberge_encoder/text/token_head.py": "tries whether a bare model's head is whole",
     "plugins/emberge_moe/routed_encoder.py": "an encoder around another, whose calls are the other's",
 }
 METHODS = {*("_call_impl", "encode_document", "encode_query", "states"), "states_and_auxiliary"}
@@ -209,7 +209,7 @@ def claimless_tests(source: Source) -> Found:
 
 # What a step states for others is typed: no key of an artifact's details is looked up by its name.
 
-OWN_DETAILS = "plugins/emberge_boom/study/interactions.py"
+OWN_DETAILS = "plugins/emberge_boom/interactions.py"
 
 
 def details_taken_apart(source: Source) -> Found:

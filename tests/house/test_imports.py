@@ -178,7 +178,7 @@ SHARED = ("tests.support", "tests.reference", "tests.benchmarks", "tests.gpu")
 INSIDE = ("benchmarks", "gpu", "hostile", "reference", "support")
 # Tests of what two rooms do together.
 TOGETHER = {
-    "core/data/test_media_rows.py": "emberge_encoder.media_decoding",
+    "core/data/test_media_rows.py": "emberge_encoder.media.media_decoding",
     "core/encoding/test_cache_combinations.py": " ".join(
         (
             "emberge.training.batch_loss",
@@ -189,7 +189,7 @@ TOGETHER = {
     "core/files/test_synced_renames.py": "emberge_evaluate.scoring",
     "core/merging/test_full_disk.py": "emberge.tensor_files.tensor_writer",
     "core/merging/test_whole_models.py": "emberge.model_folder.model_files",
-    "core/training/loop/test_packing.py": "emberge.encoding.packing",
+    "core/training/loop/test_packing.py": "emberge.encoding.token_pass",
     "house/test_public_names.py": "emberge.recipes.describe",
     "merge_recipes/test_bidirlm_recipes.py": "emberge_mteb.hub_tasks",
     "merge_recipes/test_codiemb_paper.py": "emberge_mteb.hub_tasks",

@@ -33,10 +33,10 @@ CALLS = {
     "core/emberge/recipes/run/step_result.py": ["SentenceTransformer"],
     "core/emberge/testing/training.py": ["SentenceTransformer"],
     "plugins/emberge_adapt/parameter_count.py": ["AutoModel.from_config"],
-    "plugins/emberge_encoder/kinds/stock_loading.py": ["stock_class"],
+    "plugins/emberge_encoder/stock/stock_loading.py": ["stock_class"],
     "plugins/emberge_encoder/random_model.py": ["loader.from_config"],
-    "plugins/emberge_encoder/trunk_weights.py": ["loader.from_pretrained"],
-    "plugins/emberge_encoder/tokenizer.py": ["AutoTokenizer.from_pretrained"],
+    "plugins/emberge_encoder/text/trunk_weights.py": ["loader.from_pretrained"],
+    "plugins/emberge_encoder/text/tokenizer.py": ["AutoTokenizer.from_pretrained"],
     "plugins/emberge_export/onnx_exporter.py": ["SentenceTransformer"],
     "plugins/emberge_hub/pickles.py": ["torch.load"],
 }

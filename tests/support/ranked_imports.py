@@ -3,7 +3,7 @@
 import emberge.ranks.ranks
 import emberge.training.loop.trainer
 import emberge_codiemb.pair_losses
-import emberge_encoder.text_model
+import emberge_encoder.text.text_model
 import safetensors.torch
 import torch
 import transformers.models.bert.modeling_bert

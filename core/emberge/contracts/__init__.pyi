@@ -10,7 +10,6 @@ from .backbone import PairEncoder as PairEncoder
 from .backbone import PredictionFacts as PredictionFacts
 from .backbone import TokenisedText as TokenisedText
 from .backbone import TokenPredictor as TokenPredictor
-from .backbone import find_document_prompt as find_document_prompt
 from .block import Block as Block
 from .block import Options as Options
 from .block import as_row_shape as as_row_shape

@@ -84,11 +84,6 @@ class Embedded:
     auxiliary: Auxiliary | None = None
 
 
-def find_document_prompt(prompts: Mapping[str, str]) -> str:
-    """Return a model's prompt of documents, which some models name "passage"; "" if there is none."""
-    return prompts.get("document", prompts.get("passage", ""))
-
-
 class Encoder(Protocol):
     """Model that embeds texts. Only the package `emberge.encoding` calls it."""
 

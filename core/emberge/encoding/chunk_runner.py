@@ -231,12 +231,12 @@ class ChunkRunner:
         # killed and continued, draw the same numbers.
         device, dtype = self.features.device, self.plan.autocast
         if seeded:
-            seed_torch(device, make_seed(self.seed, *key))
+            set_torch_seed(device, make_seed(self.seed, *key))
         with torch.autocast(device.type, dtype=dtype, enabled=dtype is not None):
             yield
 
 
-def seed_torch(device: torch.device, seed: int) -> None:
+def set_torch_seed(device: torch.device, seed: int) -> None:
     """Seed the random numbers that torch draws for passes on a device."""
     if device.type == "cpu":
         # Not by torch.manual_seed, which formats the stack for each accelerator that there might be.

@@ -28,6 +28,12 @@ Progress = Callable[..., None]
 ROWS_ON_DEVICE = 65536
 
 
+def find_document_prompt(encoder: Encoder) -> str:
+    """Return a model's prompt of documents, which some models name "passage"; "" if there is none."""
+    prompts = encoder.prompts
+    return prompts.get("document", prompts.get("passage", ""))
+
+
 class TextEmbedder:
     """An embedder that tokenises and encodes each distinct text once, in chunks of similar length.
 

@@ -20,10 +20,9 @@ from emberge.contracts import (
     PerDataset,
     Rows,
     TokenisedText,
-    find_document_prompt,
     take_rows,
 )
-from emberge.encoding import TEXTS_AT_ONCE, Ragged, RaggedWriter
+from emberge.encoding import TEXTS_AT_ONCE, Ragged, RaggedWriter, find_document_prompt
 from emberge.errors import DataError, PluginError
 from emberge.files import fill_once
 from emberge.hashes import hash_texts
@@ -52,9 +51,9 @@ def choose_text_sides(
     model's. Single texts are documents, also where they are anchors. An encoder that reads queries otherwise
     has anchors as queries and the other texts as documents, in symmetric datasets too.
     """
-    named, prompts = (dataset.info.name, dataset.info.task), encoder.prompts
-    query = _choose_prompt(options.query_prompt, dataset, dataset.prompt, prompts.get("query", ""))
-    document = _choose_prompt(options.document_prompt, dataset, "", find_document_prompt(prompts))
+    named, model_prompt = (dataset.info.name, dataset.info.task), encoder.prompts.get("query", "")
+    query = _choose_prompt(options.query_prompt, dataset, dataset.prompt, model_prompt)
+    document = _choose_prompt(options.document_prompt, dataset, "", find_document_prompt(encoder))
     longest = options.max_length.of(*named)
     is_sided = encoder.reads_queries_apart
     documents = TextSide(

@@ -22,7 +22,6 @@ from emberge import (
     Workspace,
     component,
 )
-from emberge.contracts import find_document_prompt
 from emberge.model_folder import TextLimit
 from emberge_encoder import CrossEncoderFacts
 
@@ -136,7 +135,9 @@ class OpenTeacher:
             return self._options.document_prompt
         if dataset.symmetric:
             return self._find_query_prompt(dataset)
-        return find_document_prompt(self._store.encoder.prompts)
+        from emberge.encoding import find_document_prompt
+
+        return find_document_prompt(self._store.encoder)
 
     def _find_query_prompt(self, dataset: Dataset) -> str:
         if self._options.query_prompt is not None:

@@ -18,7 +18,7 @@ from emberge.data import load_datasets
 from emberge.data.media_values import MediaValues
 from emberge.media import MediaFolder
 from emberge_data import Delimited, JsonLines, Parquet
-from emberge_encoder.media_decoding import read_image_size
+from emberge_encoder.media.media_decoding import read_image_size
 from scipy.io import wavfile
 
 from tests.support.media_models import RATE, drawing, tone

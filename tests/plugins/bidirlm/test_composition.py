@@ -11,11 +11,11 @@ from typing import Any
 import pytest
 from emberge import CheckpointError, ModelRef
 from emberge.model_folder import Checkpoint
-from emberge_bidirlm.compose.compose_step import Compose
-from emberge_bidirlm.compose.composition import Composition, RopeFrom
-from emberge_bidirlm.compose.processors import REPLACED_FILES
-from emberge_bidirlm.compose.specialist import Specialist, TowerKind
-from emberge_bidirlm.compose.target import ComposedClass
+from emberge_bidirlm.compose_step import Compose
+from emberge_bidirlm.composition import Composition, RopeFrom
+from emberge_bidirlm.processors import REPLACED_FILES
+from emberge_bidirlm.specialist import Specialist, TowerKind
+from emberge_bidirlm.target import ComposedClass
 from safetensors.torch import load_file
 
 from tests.support.bench import Bench

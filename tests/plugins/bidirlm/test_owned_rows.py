@@ -9,7 +9,7 @@ import pytest
 import torch
 from emberge.model_folder import Checkpoint
 from emberge.tensor_files import TensorReader, TensorSpec
-from emberge_bidirlm.compose.composition import OwnedRows
+from emberge_bidirlm.owned_rows import OwnedRows
 from safetensors.torch import save_file
 
 # (model, row) of each row; -1 is no model's, and zero.

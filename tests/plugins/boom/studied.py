@@ -8,7 +8,7 @@ import shutil
 from pathlib import Path
 
 from emberge import Example
-from emberge_boom.study.study import Study
+from emberge_boom.study import Study
 
 from tests.support.training_data import InMemory, dataset, retrieval, similarity
 
@@ -76,6 +76,6 @@ def worked() -> Study:
         tasks=dict.fromkeys(NAMES, "sts"),
         sizes=dict.fromkeys(NAMES, 10),
         rows=10,
-        singles=SINGLES,
+        alone=SINGLES,
         joint=TOGETHER,
     )

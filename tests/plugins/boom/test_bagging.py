@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 from emberge import DatasetInfo, PerDataset, Pool, TaskKind
 from emberge.testing import check_sampler
-from emberge_boom.samplers.bagging import Bagging
+from emberge_boom.bagging import Bagging
 
 from tests.support.laws import find_broken_law
 

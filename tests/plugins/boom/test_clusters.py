@@ -24,9 +24,9 @@ from emberge import (
     run_recipe,
 )
 from emberge.recipes import Recipe
-from emberge_boom.samplers.by_study import Cluster, Conflict
-from emberge_boom.samplers.keep import Keep
-from emberge_boom.study.study import STUDY_FILE, Study, read_study, write_study
+from emberge_boom.by_study import Cluster, Conflict
+from emberge_boom.keep import Keep
+from emberge_boom.study import STUDY_FILE, Study, read_study, write_study
 
 from tests.plugins.boom.studied import RECIPE, study_data, worked
 from tests.support.result_folders import folders
@@ -289,9 +289,9 @@ def test_the_study_is_made_of_the_mean_losses_of_its_trainings(
         details(finished[f"study.{step}"])["mean_loss"]
         for step in ("alone=like", "alone=name", "pair=like,name")
     )
-    assert study.singles["like"] == like
+    assert study.alone["like"] == like
     (one,) = (one for one in study.dataset_pairs if one.names == ("like", "name"))
-    assert (one.joint, one.apart) == (both, (like + name) / 2)
+    assert (one.joint, one.alone) == (both, (like + name) / 2)
 
 
 SOME = (RECIPE + "      rows: 12\n").replace("[find, seek, like, name]", "[find, like]")
@@ -319,6 +319,7 @@ def test_options_by_dataset_hold_for_the_trainings_that_have_it(data: Path) -> N
     ("old", "new", "said"),
     [
         ("learning_rate: 1e-3", "keep_last: 2", "keep_last: a study keeps no model"),
+        ("learning_rate: 1e-3", "max_length: 5000", "set max_length to at most"),
         ("[find, seek, like, name]", "[find]", "between two datasets, and there is 1"),
         ("[find, seek, like, name]", "[find, lik]", "there is no training set 'lik'"),
         (

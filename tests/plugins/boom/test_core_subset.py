@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 from emberge import DataError, DatasetInfo, Pool
-from emberge_boom.samplers.core_subset import CoreSubset
+from emberge_boom.core_subset import CoreSubset
 
 OLD = {"a": 1000, "b": 7, "c": 300}
 NEW = {"d": 50}

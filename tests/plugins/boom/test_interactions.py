@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 from emberge import DataError
-from emberge_boom.study.study import STUDY_FILE, DatasetPair, read_study, write_study
-from emberge_boom.study.study_run import choose_sample_size
+from emberge_boom.interactions import choose_sample_size
+from emberge_boom.study import STUDY_FILE, DatasetPair, read_study, write_study
 
 from tests.plugins.boom.studied import NAMES, worked
 
@@ -19,7 +19,7 @@ def test_worked_distances_as_the_paper_prints_them() -> None:
     study = worked()
     found = [one.distance for one in study.dataset_pairs]
     assert found == pytest.approx([0.04, 0.12, 0.05, 0.10, 0.05, 1.05])
-    assert [one.apart for one in study.dataset_pairs] == pytest.approx(
+    assert [one.alone for one in study.dataset_pairs] == pytest.approx(
         [1.1, 1.5, 0.9, 1.6, 1.0, 1.4]
     )
     assert study.dataset_pairs[0].delta == pytest.approx(-0.044)
@@ -60,8 +60,8 @@ def test_the_most_conflicting_pairs_come_first() -> None:
 
 
 def test_losses_that_are_not_above_zero_have_no_distance() -> None:
-    with pytest.raises(DataError, match=r"of a and b apart is 0; .* need losses above 0"):
-        dataclasses.replace(worked(), singles=dict.fromkeys(NAMES, 0.0))
+    with pytest.raises(DataError, match=r"of a and b alone is 0; .* need losses above 0"):
+        dataclasses.replace(worked(), alone=dict.fromkeys(NAMES, 0.0))
 
 
 def test_a_study_is_read_as_it_was_written(tmp_path: Path) -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 from emberge import DataEntry, DataError, DataRef
-from emberge_boom.study.interactions import split_by_set
+from emberge_boom.interactions import split_by_set
 
 
 def entry(text: str, folder: Path, **more: object) -> DataEntry:

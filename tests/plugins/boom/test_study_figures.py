@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from emberge_boom.study.study import build_study_figures
+from emberge_boom.study import build_study_figures
 
 from tests.plugins.boom.studied import worked
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from emberge_encoder.blocks import reads_later_tokens
+from emberge_encoder.text.blocks import reads_later_tokens
 from torch import Tensor, nn
 from transformers import AutoModel
 

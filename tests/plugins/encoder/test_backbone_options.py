@@ -11,7 +11,7 @@ import torch
 from emberge import CheckpointError, Encoder
 from emberge.encoding import BatchEmbeddings, EncodePlan, TextEmbedder, encode_and_backward
 from emberge.testing import check_backbone
-from emberge_encoder.lora import Lora
+from emberge_encoder.text.lora import Lora
 from emberge_encoder.text_encoder import TextEncoder
 from sentence_transformers import SentenceTransformer
 

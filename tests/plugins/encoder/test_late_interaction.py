@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
-from emberge_encoder.kinds.late_interaction import MaxSim
+from emberge_encoder.stock.multi_vector import MaxSim
 from sentence_transformers.multi_vector_encoder.scoring import colbert_kd_scores, colbert_scores
 from torch import Tensor
 

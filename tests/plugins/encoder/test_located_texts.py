@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 import torch
 from emberge import CheckpointError
+from emberge_encoder.text.text_model import TextModel
 from emberge_encoder.text_encoder import TextEncoder
-from emberge_encoder.text_model import TextModel
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 from transformers import AutoModel, AutoTokenizer, PreTrainedTokenizerFast
 

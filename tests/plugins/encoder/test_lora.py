@@ -12,7 +12,7 @@ import torch
 from emberge import CheckpointError, Encoder
 from emberge.encoding import TextEmbedder
 from emberge.merging import MergeInput
-from emberge_encoder.lora import Lora
+from emberge_encoder.text.lora import Lora
 from emberge_encoder.text_encoder import TextEncoder
 from emberge_merge import Passthrough
 from safetensors.torch import load_file

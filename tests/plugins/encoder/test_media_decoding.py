@@ -10,8 +10,13 @@ import numpy as np
 import pytest
 from emberge import DataError, Media
 from emberge.media import MediaFolder
-from emberge_encoder import media_decoding
-from emberge_encoder.media_decoding import read_clip, read_image, read_image_size, resample_clip
+from emberge_encoder.media import media_decoding
+from emberge_encoder.media.media_decoding import (
+    read_clip,
+    read_image,
+    read_image_size,
+    resample_clip,
+)
 from PIL import Image
 
 from tests.support.drawn_images import drawing, saved

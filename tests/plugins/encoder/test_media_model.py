@@ -14,7 +14,7 @@ from emberge import CheckpointError, DataError, Media, join_parts
 from emberge.encoding import TextEmbedder
 from emberge.media import MediaFolder
 from emberge_encoder.embedding_store import EmbeddingStore
-from emberge_encoder.features import ImageReader
+from emberge_encoder.media.media_features import ImageReader
 from emberge_encoder.text_encoder import TextEncoder
 
 from tests.support import tiny
@@ -57,7 +57,7 @@ def media_of(folder: MediaFolder, kind: str, seed: int = 0) -> Media:
 
 def stock_features(path: Path, family: str, parts: Sequence[str | Media]) -> dict[str, Any]:
     """Features of one input by the stock tokenizer, template, image processor and feature extractor."""
-    from emberge_encoder.media_decoding import read_clip, read_image
+    from emberge_encoder.media.media_decoding import read_clip, read_image
     from transformers import AutoTokenizer, Qwen2VLImageProcessorPil, WhisperFeatureExtractor
     from transformers.models.qwen3_omni_moe.processing_qwen3_omni_moe import (
         _get_feat_extract_output_lengths,

@@ -14,7 +14,7 @@ import transformers
 from emberge import Backbone, CheckpointError, TokenLoss
 from emberge.contracts import TokenPredictor
 from emberge.training import find_prediction_problems
-from emberge_encoder.lora import Lora
+from emberge_encoder.text.lora import Lora
 from emberge_encoder.text_encoder import TextEncoder
 from safetensors.torch import load_file, save_file
 from sentence_transformers import SentenceTransformer

@@ -13,7 +13,7 @@ from emberge import DataEntry, DataError, DataRef
 from emberge.contracts import has_media
 from emberge.data import sample_rows
 from emberge_data import JsonLines, Parquet
-from emberge_fine_tuned.plain_rows import PlainRows, read_plain_rows
+from emberge_fine_tuned.task_rows import PlainRows, read_plain_rows
 
 from tests.support.media_models import drawing
 

@@ -8,7 +8,8 @@ import pytest
 from emberge_evaluate import compute_statistic
 from emberge_fine_tuned import TaskEntry, TaskRowSource
 from emberge_fine_tuned.metrics import build_units, score
-from emberge_fine_tuned.task_data import Answers, TaskData, TaskRow
+from emberge_fine_tuned.task_data import TaskData
+from emberge_fine_tuned.task_rows import Answers, TaskRow
 
 CLASSES = ("a", "b", "c")
 
@@ -49,7 +50,7 @@ def answers(metric: Any) -> TaskData:
         ("matthews", "aaaa", [0, 1, 0, 1], 0.0),
     ],
 )
-def test_metrics_of_classes_by_hand(
+def test_metrics_of_classes_are_the_worked_numbers(
     metric: str, gold: str, found: list[int], expected: float
 ) -> None:
     rows = [TaskRow("", label) for label in gold]

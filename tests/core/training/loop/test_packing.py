@@ -10,7 +10,7 @@ import pytest
 import torch
 from emberge import CheckpointError, PerDataset, TokenLoss
 from emberge.encoding import EncodePlan, PassResult, corrupt_text, predict_and_backward
-from emberge.encoding.packing import pack_rows
+from emberge.encoding.token_pass import pack_rows
 from emberge.training import FitOptions, FitResult
 from emberge_train import MLM, MNTP, BatchShuffle, CausalLM
 

@@ -1,0 +1,241 @@
+"""Plan of a composed model from configs, tokenizers and headers: tensors, files, conflicts."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from emberge import CheckpointError
+from emberge.merging import TokenPlan, VocabularyPolicy, align_tokens
+from emberge.model_folder import Checkpoint, JoinedFacts, ModelPair
+from emberge.tensor_files import TensorSpec
+from emberge.tensor_names import TensorNames, is_vocabulary
+from emberge_encoder import Layout, is_causal, write_modalities
+
+from emberge_bidirlm.as_encoder import build_encoder_layout, load_trunk_config
+from emberge_bidirlm.owned_rows import build_owned_rows
+from emberge_bidirlm.processors import (
+    REPLACED_FILES,
+    build_chat_template,
+    build_processor_config,
+    build_tokenizer_config,
+    list_token_names,
+)
+from emberge_bidirlm.specialist import Specialist, TowerKind
+from emberge_bidirlm.target import (
+    TRUNK,
+    ComposedClass,
+    RopeFrom,
+    choose_target,
+    compute_rope_parameters,
+)
+
+_KINDS_READ: Mapping[TowerKind, str] = {"vision": "image", "audio": "audio"}
+_REMEDY = (
+    "specialists keep their tokens where they are, so choose models that agree on that id, or give the token "
+    "of one of them another id"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class ComposedTensor:
+    """One tensor of the result: its name in the result, its source tensor, and the source model's name."""
+
+    name: str
+    spec: TensorSpec
+    source: str
+
+
+@dataclass(frozen=True)
+class Composition:
+    """Plan of one encoder from a text model and specialists; `names` are the recipe's names for these models.
+
+    Raises:
+        CheckpointError: if the models do not fit each other; only configs, tokenizers and headers are read to
+            check this.
+    """
+
+    text: Checkpoint
+    specialists: Mapping[TowerKind, Specialist]
+    rope_from: RopeFrom | None
+    names: Mapping[str, str]
+    files: dict[str, Any] = field(init=False, compare=False, repr=False)
+    """Content of the result's config, processor and template files, by path."""
+
+    def __post_init__(self) -> None:
+        if is_causal(self.text.config):
+            raise CheckpointError(
+                f"{self.text.folder}: attends to earlier tokens alone; make an encoder of it first, with a "
+                "step as_encoder"
+            )
+        for specialist in self.specialists.values():
+            self._compare(specialist)
+        object.__setattr__(self, "files", self._build_files())
+
+    def _compare(self, specialist: Specialist) -> None:
+        """Refuse a specialist whose tower was trained for a different trunk."""
+        names = f"'{self.names['text']}' and '{self.names[specialist.kind]}': "
+        pair = ModelPair(self.text, specialist.checkpoint)
+        differences = list(pair.find_trunk_differences(positions=False))
+        if differences:
+            raise CheckpointError(
+                f"{names}{differences[0]}; a tower fits the trunk that it was trained with, so choose models "
+                "of one family and size"
+            )
+        ropes = list(pair.find_trunk_differences())
+        if ropes and self.rope_from is None:
+            raise CheckpointError(f"{names}{ropes[0]}; choose whose counts with 'rope_from'")
+        width = int(load_trunk_config(self.text).hidden_size)
+        if specialist.width != width:
+            raise CheckpointError(
+                f"{names}the projector of one gives vectors of {specialist.width} numbers, and the trunk "
+                f"of the other has {width}; get the models again"
+            )
+
+    @cached_property
+    def warnings(self) -> tuple[str, ...]:
+        """A line for each fact that a specialist states, and the text model does not or differently."""
+        return tuple(JoinedFacts.of(self.text, self.checkpoints, chosen=True, towers=True).warnings)
+
+    @cached_property
+    def target(self) -> ComposedClass:
+        """The class of the composed model."""
+        return choose_target(self.specialists)
+
+    @property
+    def checkpoints(self) -> dict[str, Checkpoint]:
+        """All models by their names in the recipe, the text model first."""
+        specialist_checkpoints = {
+            self.names[kind]: specialist.checkpoint for kind, specialist in self.specialists.items()
+        }
+        return {self.names["text"]: self.text, **specialist_checkpoints}
+
+    @cached_property
+    def trunk(self) -> TensorNames:
+        """The text model's trunk by canonical names."""
+        return self.text.tensor_names.select_text_trunk()
+
+    @cached_property
+    def trunks(self) -> dict[str, TensorNames]:
+        """The trunks of the models with local weights, by the recipe's names."""
+        by_name = {self.names["text"]: self.trunk} if self.text.has_weights else {}
+        for kind, specialist in self.specialists.items():
+            if specialist.checkpoint.has_weights:
+                by_name[self.names[kind]] = specialist.trunk
+        return by_name
+
+    @cached_property
+    def tokens(self) -> TokenPlan:
+        """The joined vocabulary."""
+        return join_tokens(self.checkpoints, self.trunks)
+
+    @property
+    def rows(self) -> int:
+        """The number of rows of the composed model's embeddings."""
+        embedding = self.trunk.find_embedding() if self.text.has_weights else None
+        size = (
+            embedding.shape[0]
+            if embedding is not None
+            else int(load_trunk_config(self.text).vocab_size)
+        )
+        return self.tokens.rows if self.tokens.rows is not None else size
+
+    @cached_property
+    def rope(self) -> dict[str, Any]:
+        """The parameters of the composed model's rotary positions."""
+        return compute_rope_parameters(self.text, self.specialists.get("vision"), self.rope_from)
+
+    @cached_property
+    def tensors(self) -> list[ComposedTensor]:
+        """The tensors of the composed model."""
+        return [*self._yield_trunk(), *self._yield_modules(), *self._yield_towers()]
+
+    def _yield_trunk(self) -> Iterator[ComposedTensor]:
+        text = self.names["text"]
+        for name, spec in self.trunk.specs.items():
+            yield ComposedTensor(
+                TRUNK + name, self._join_embeddings() if is_vocabulary(name) else spec, text
+            )
+
+    def _join_embeddings(self) -> TensorSpec:
+        """Return the embeddings of the joined vocabulary."""
+        embeddings = [names.find_embedding() for names in self.trunks.values()]
+        return build_owned_rows(
+            [embedding for embedding in embeddings if embedding is not None],
+            self.tokens,
+            list(self.trunks),
+        )
+
+    def _yield_modules(self) -> Iterator[ComposedTensor]:
+        """Yield the weights of the modules after the text model's trunk; they are part of the result."""
+        modules = tuple(filter(None, self.text.folder_by_prefix))
+        for name in self.trunk.left_out if modules else ():
+            if name.startswith(modules):
+                yield ComposedTensor(name, self.text.specs[name], self.names["text"])
+
+    def _yield_towers(self) -> Iterator[ComposedTensor]:
+        for kind, specialist in self.specialists.items():
+            for name, spec in specialist.tower.items():
+                yield ComposedTensor(self.target.name(name), spec, self.names[kind])
+
+    def _build_files(self) -> dict[str, Any]:
+        names = list_token_names(self.specialists)
+        contents: dict[str, Any] = {
+            "config.json": self.target.build_config(self.text, self.rope, self.rows),
+            "processor_config.json": build_processor_config(
+                self.specialists, self.target.processor
+            ),
+            "chat_template.jinja": build_chat_template(names),
+        }
+        return {self.text.locate_in_trunk(name): content for name, content in contents.items()}
+
+    def complete(self, folder: Path) -> None:
+        """Write the modules and the tokenizer into an otherwise finished result."""
+        trunk = folder / self.text.folder_by_prefix[""]
+        self.tokens.write(folder, trunk)
+        path = trunk / "tokenizer_config.json"
+        names = list_token_names(self.specialists)
+        path.write_text(json.dumps(build_tokenizer_config(path, names), indent=2), encoding="utf-8")
+        for name in REPLACED_FILES:
+            if self.text.locate_in_trunk(name) not in self.files:
+                (trunk / name).unlink(missing_ok=True)
+        self._make_layout().write(folder, int(load_trunk_config(self.text).hidden_size))
+        write_modalities(folder, ["text", *(_KINDS_READ[kind] for kind in self.specialists)])
+
+    def _make_layout(self) -> Layout:
+        layout = Layout.read(self.text.folder)
+        return build_encoder_layout(self.text) if layout.bare else layout
+
+    @property
+    def key(self) -> str:
+        """A hash of everything, except the models' content, that decides the result's bytes."""
+        facts = [self.files, self.tokens.digest, sorted(self.names)]
+        return hashlib.sha256(json.dumps(facts, sort_keys=True, default=str).encode()).hexdigest()
+
+
+def join_tokens(models: Mapping[str, Checkpoint], names: Mapping[str, TensorNames]) -> TokenPlan:
+    """Return the joined vocabulary of a composed model; the first of `models` is the text model.
+
+    Every token keeps its id. `names` has the tensor names of the models whose weights are local.
+
+    Raises:
+        CheckpointError: if two tokens have one id, or one token two ids; the message names both.
+    """
+    first = next(iter(models))
+    plan = align_tokens(
+        VocabularyPolicy(),
+        models[first],
+        models,
+        names,
+        names.get(first),
+        models=list(models),
+        remedy=_REMEDY,
+    )
+    if plan.problems:
+        raise CheckpointError("\n".join(map(str, plan.problems)))
+    return plan

@@ -1,1 +1,0 @@
-"""Samplers of BOOM: bags, and subsets that a study of interactions found."""

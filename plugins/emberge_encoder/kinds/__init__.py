@@ -1,1 +1,0 @@
-"""Backbones of rerankers, and of sparse and multi-vector encoders."""

@@ -1,0 +1,1 @@
+"""Parts of an encoder of images and clips in addition to texts."""

@@ -1,0 +1,1 @@
+"""Parts of an encoder of texts: tokenizer, transformer, pooling, adapter, head."""
