@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 from emberge.contracts import Machine
 from emberge.errors import RecipeError
-from emberge.wording import parse_size
 
 # Device files of CUDA, of CUDA under Windows' Linux, and of ROCm: if none exists, torch is not
 # imported to search for devices.
 _ACCELERATOR_FILES = ("/dev/nvidiactl", "/dev/dxg", "/dev/kfd")
+# Bytes of a unit in a size: decimal, or binary with an i.
+_BYTES_BY_UNIT = {
+    **{unit: 1000**power for power, unit in enumerate(("", "k", "m", "g", "t"))},
+    **{f"{unit}i": 1024**power for power, unit in enumerate(("k", "m", "g", "t"), 1)},
+}
 
 
 def find_machine(
@@ -35,6 +40,18 @@ def find_machine(
         workers=workers or count_usable_cores(),
         memory=parse_size(memory) if isinstance(memory, str) else memory,
     )
+
+
+def parse_size(size: str | int) -> int:
+    """Return the bytes that `512MB`, `2GiB`, `1.5g` or `1000` names.
+
+    Raises:
+        RecipeError: if the text is not a size.
+    """
+    match = re.fullmatch(r"\s*([0-9]*\.?[0-9]+)\s*([kmgt]?i?)b?\s*", str(size).lower())
+    if match is None or match[2] not in _BYTES_BY_UNIT or float(match[1]) <= 0:
+        raise RecipeError(f"'{size}' is no size; write it as 512MB or 2GiB")
+    return int(float(match[1]) * _BYTES_BY_UNIT[match[2]])
 
 
 def count_usable_cores() -> int:

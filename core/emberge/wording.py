@@ -14,21 +14,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from emberge.errors import RecipeError
-
 # Text that is safe to show as it is, so that its characters need not be checked one by one.
 _PLAIN_TEXT = re.compile(r"[\n\t -~]*")
-_UNITS = {
-    "": 1,
-    "k": 10**3,
-    "m": 10**6,
-    "g": 10**9,
-    "t": 10**12,
-    "ki": 2**10,
-    "mi": 2**20,
-    "gi": 2**30,
-    "ti": 2**40,
-}
 # Characters of width 0 that words of several scripts, and emoji, need.
 _JOINERS = "\u200c\u200d"
 # Endings of nouns whose plural is not formed with "s" alone.
@@ -93,18 +80,6 @@ def format_duration(seconds: float) -> str:
     minutes, seconds_left = divmod(round(seconds), 60)
     hours, minutes = divmod(minutes, 60)
     return f"{hours} h {minutes:02} min" if hours else f"{minutes} min {seconds_left:02} s"
-
-
-def parse_size(size: str | int) -> int:
-    """Return the bytes that `512MB`, `2GiB`, `1.5g` or `1000` names.
-
-    Raises:
-        RecipeError: if the text is not a size.
-    """
-    match = re.fullmatch(r"\s*([0-9]*\.?[0-9]+)\s*([kmgt]?i?)b?\s*", str(size).lower())
-    if match is None or match[2] not in _UNITS or float(match[1]) <= 0:
-        raise RecipeError(f"'{size}' is no size; write it as 512MB or 2GiB")
-    return int(float(match[1]) * _UNITS[match[2]])
 
 
 def hide_places(value: Any) -> Any:

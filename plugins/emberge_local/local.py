@@ -18,10 +18,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from emberge import Count, EmbergeError, Machine
-from emberge.devices import measure_memory
+from emberge.devices import measure_memory, parse_size
 from emberge.interpreter import build_python_command
 from emberge.processes import find_error_lines
-from emberge.wording import parse_size
 
 from emberge_local.pool_launcher import PoolLauncher, ProcessEnd, StepHandle, StepPool, StepRequest
 

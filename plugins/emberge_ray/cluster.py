@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from emberge import EmbergeError, Machine, NonNegative
-from emberge.wording import parse_size
+from emberge.devices import parse_size
 from emberge_local import PoolLauncher, ProcessEnd, StepHandle, StepPool, StepProcess, StepRequest
 
 # Seconds that a cluster's head may take to accept a connection.

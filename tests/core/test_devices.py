@@ -4,7 +4,21 @@ from __future__ import annotations
 
 import pytest
 from emberge import RecipeError, devices
-from emberge.devices import choose_training_dtype, find_machine, limit_torch_threads
+from emberge.devices import choose_training_dtype, find_machine, limit_torch_threads, parse_size
+
+
+@pytest.mark.parametrize(
+    ("text", "size"),
+    [("5GB", 5 * 10**9), ("2GiB", 2 << 30), (" 1000 ", 1000), ("2TiB", 2 << 40), (12, 12)],
+)
+def test_a_size_is_read_as_people_write_it(text: str | int, size: int) -> None:
+    assert parse_size(text) == size
+
+
+@pytest.mark.parametrize("text", ["", "much", "-1GB", "0", "12XB", "GB", "5 GBit"])
+def test_a_text_that_is_no_size_is_refused_with_an_example(text: str) -> None:
+    with pytest.raises(RecipeError, match="512MB"):
+        parse_size(text)
 
 
 def test_a_machine_has_the_devices_that_exist_or_are_named() -> None:

@@ -191,7 +191,7 @@ def test_models_with_other_shards_and_dtypes_merge(tmp_path: Path) -> None:
         for i, d in enumerate(dtypes)
     ]
     assert (folders[1] / "model.safetensors.index.json").is_file()
-    out = merge(tmp_path / "out", *folders, max_shard_size="20KB")
+    out = merge(tmp_path / "out", *folders, max_shard_size=20_000)
     loaded = [tensors(f) for f in folders]
     for name, tensor in tensors(out).items():
         assert tensor.dtype == torch.float32

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pytest
-from emberge import RecipeError
 from emberge.wording import (
     count_noun,
     format_counts_by_first_word,
@@ -13,24 +12,9 @@ from emberge.wording import (
     join_some,
     make_plural,
     make_printable,
-    parse_size,
     shorten,
     to_markdown,
 )
-
-
-@pytest.mark.parametrize(
-    ("text", "size"),
-    [("5GB", 5 * 10**9), ("2GiB", 2 << 30), (" 1000 ", 1000), ("2TiB", 2 << 40), (12, 12)],
-)
-def test_a_size_is_read_as_people_write_it(text: str | int, size: int) -> None:
-    assert parse_size(text) == size
-
-
-@pytest.mark.parametrize("text", ["", "much", "-1GB", "0", "12XB", "GB", "5 GBit"])
-def test_a_text_that_is_no_size_is_refused_with_an_example(text: str) -> None:
-    with pytest.raises(RecipeError, match="512MB"):
-        parse_size(text)
 
 
 def test_numbers_and_lists_are_short_and_nouns_follow_their_number() -> None:

@@ -18,6 +18,7 @@ from emberge.contracts import (
 from emberge.errors import suggest
 from emberge.merging.chain import ModelOptions, simplify_name
 from emberge.model_folder import list_hashed_files
+from emberge.tensor_files import SHARD_BYTES
 
 ModelPart = Literal["whole", "text"]
 Missing = Literal["strict", "average_present"]
@@ -130,7 +131,7 @@ class MergeRequest:
     dtype: Compute = "float32"
     out_dtype: Dtype | None = None
     seed: int = 0
-    max_shard_size: str | int = "5GB"
+    max_shard_size: int = SHARD_BYTES
     template: Path | None = None
     tokenizer: Path | None = None
     missing: Missing | None = None

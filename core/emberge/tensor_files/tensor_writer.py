@@ -16,12 +16,13 @@ from emberge.tensor_files.content_hashes import EarlyPieces, HashThread, Unorder
 from emberge.tensor_files.safetensors_header import WEIGHTS_FILE, TensorSpec, encode_header
 from emberge.tensor_files.tensor_reader import view_bytes
 from emberge.tensor_files.write_queue import QUEUE_BYTES, DirectFile, FilledBuffer, WriteQueue
-from emberge.wording import parse_size
 
 if TYPE_CHECKING:
     import numpy as np
     from torch import Tensor
 
+SHARD_BYTES = 5 * 10**9
+"""Largest size in bytes of a file of weights by default, as in Hugging Face's libraries."""
 DIRECT_BYTES = 1 << 20
 """Smallest size in bytes of a tensor that is written with direct I/O; below it, the cache is as fast."""
 HASHED_BYTES = 1 << 20
@@ -54,7 +55,7 @@ class TensorWriter:
         folder: Path,
         specs: Sequence[TensorSpec],
         metadata: Mapping[str, str],
-        max_shard_size: str | int = "5GB",
+        max_shard_size: int = SHARD_BYTES,
         folder_by_prefix: Mapping[str, str] | None = None,
     ) -> None:
         self.folder = folder
@@ -70,8 +71,8 @@ class TensorWriter:
         self._indices: dict[Path, str] = {}
         self._shards: list[_Shard] = []
         folder_by_prefix = folder_by_prefix or {"": ""}
-        limit = parse_size(max_shard_size)
-        for prefix, tensors_by_file in _divide_into_files(specs, folder_by_prefix, limit).items():
+        files_by_prefix = _divide_into_files(specs, folder_by_prefix, max_shard_size)
+        for prefix, tensors_by_file in files_by_prefix.items():
             self._plan_shards(folder / folder_by_prefix[prefix], prefix, tensors_by_file)
         self.resumed = all(shard.is_begun for shard in self._shards)
 

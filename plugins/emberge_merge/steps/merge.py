@@ -22,6 +22,7 @@ from emberge import (
     Workspace,
     suggest,
 )
+from emberge.devices import parse_size
 from emberge.merging import MergeRequest, Rule, VocabularyPolicy, plan_merge
 from emberge.model_folder import Checkpoint
 
@@ -187,7 +188,7 @@ class Merge(Step):
             dtype=self.dtype,
             out_dtype=self.out_dtype,
             seed=seed,
-            max_shard_size=self.max_shard_size,
+            max_shard_size=parse_size(self.max_shard_size),
             template=None if self.template is None else find_one_input(find, self.template).folder,
             tokenizer=self._find_tokenizer(find),
             missing=self.missing,

@@ -38,6 +38,7 @@ from emberge.merging.streaming.scheduler import (
 from emberge.merging.template_checks import describe_template_problems
 from emberge.model_folder import Checkpoint, copy_template
 from emberge.tensor_files import (
+    SHARD_BYTES,
     FileSource,
     TensorReader,
     TensorSpec,
@@ -45,7 +46,6 @@ from emberge.tensor_files import (
     build_header_texts,
     find_main_dtype,
 )
-from emberge.wording import parse_size
 
 # Room for a model's configs and tokenizer, in addition to its weights.
 _OTHER_FILES_BYTES = 1 << 20
@@ -60,7 +60,7 @@ def write_tensors(
     key: str = "",
     limits: SchedulerLimits | None = None,
     metadata: Mapping[str, str] | None = None,
-    max_shard_size: str | int = "5GB",
+    max_shard_size: int = SHARD_BYTES,
     parts: Mapping[str, str] | None = None,
     progress: Progress | None = None,
     complete: Callable[[Path], None] | None = None,
@@ -117,7 +117,7 @@ def build_checkpoint(
     provenance: Mapping[str, Any] | None = None,
     side: Path | None = None,
     machine: Machine | None = None,
-    max_shard_size: str | int = "5GB",
+    max_shard_size: int = SHARD_BYTES,
     tokenizer: Path | None = None,
     progress: Progress | None = None,
     complete: Callable[[Path], None] | None = None,
@@ -145,7 +145,6 @@ def build_checkpoint(
     require_free(out)
     side = side or out.parent / f".{out.name}.partial"
     specs = [job.spec for job in jobs]
-    shard_bytes = parse_size(max_shard_size)
     names = Counter(spec.name for spec in specs)
     problems = [f"{name}: {count} jobs make it" for name, count in names.items() if count > 1]
     has_new_config = template.locate_in_trunk("config.json") in (files or {})
@@ -167,7 +166,7 @@ def build_checkpoint(
             key=key,
             limits=SchedulerLimits.of(machine or Machine()),
             metadata=build_header_texts(provenance or {}),
-            max_shard_size=shard_bytes,
+            max_shard_size=max_shard_size,
             parts=template.folder_by_prefix,
             progress=progress,
             complete=add_other_files,

@@ -143,9 +143,9 @@ def test_headers_have_the_provenance_and_the_versions(dense: Path, tmp_path: Pat
     "machine", [Machine(workers=3), Machine(memory=20_000), Machine(workers=2, memory=60_000)]
 )
 def test_threads_and_memory_change_no_byte(machine: Machine, dense: Path, tmp_path: Path) -> None:
-    plain = build(dense, tmp_path / "plain", max_shard_size="24KB")
+    plain = build(dense, tmp_path / "plain", max_shard_size=24_000)
     assert len(list(plain.glob("*.safetensors"))) > 2
-    assert content(build(dense, tmp_path / "out", max_shard_size="24KB", machine=machine)) == (
+    assert content(build(dense, tmp_path / "out", max_shard_size=24_000, machine=machine)) == (
         content(plain)
     )
 
