@@ -42,6 +42,8 @@ from emberge.yaml_nodes import read_yaml, to_plain
 from emberge_merge.steps.merge import Merge
 
 STEP_ID = "merged"
+# What the place of an option begins with in the recipe; messages name it `merge.strategy`.
+_STEP_PREFIX = f"recipe.steps.{STEP_ID}."
 
 
 def merge(
@@ -117,19 +119,15 @@ def read_merge(options: argparse.Namespace, plugins: Plugins) -> Recipe:
     if config is not None and config.is_file():
         _refuse_options_beside(config, options)
         return read_merge_file(config, plugins, options.overrides)
-    problems: list[Problem] = []
-    strategy = options.strategy and _read_value(options.strategy, "--strategy", problems)
-    settings = _read_settings(options.overrides, problems)
-    if problems:
-        raise RecipeError(problems)
     merge_options: dict[str, Any] = {
-        "strategy": strategy,
-        "weights": _read_weights(options.weight) or None,
+        "strategy": _read_value(options.strategy, "--strategy") if options.strategy else None,
+        "weights": _read_weights(options.weight) if options.weight else None,
         "base": options.base,
         "template": options.template,
         "out_dtype": options.dtype,
     }
     merge_options = {name: value for name, value in merge_options.items() if value is not None}
+    settings = _read_settings(options.overrides) if options.overrides else {}
     return describe_merge(options.models, merge_options, plugins, settings)
 
 
@@ -151,7 +149,7 @@ def _read_weights(texts: Iterable[str]) -> tuple[float, ...]:
         raise RecipeError(f"--weight {','.join(words)}: weights are numbers: 0.5,0.3") from None
 
 
-def _read_settings(texts: Sequence[str], problems: list[Problem]) -> dict[str, Any]:
+def _read_settings(texts: Sequence[str]) -> dict[str, Any]:
     """Return the options in `texts` by name; each text is `name=value`, its value in YAML."""
     settings: dict[str, Any] = {}
     for text in texts:
@@ -161,13 +159,16 @@ def _read_settings(texts: Sequence[str], problems: list[Problem]) -> dict[str, A
             raise RecipeError(f"{where}: write it as option=value")
         if name in settings:
             raise RecipeError(f"{where}: '{name}' is set twice; leave one out")
-        settings[name] = _read_value(value, where, problems)
+        settings[name] = _read_value(value, where)
     return settings
 
 
-def _read_value(text: str, where: str, problems: list[Problem]) -> Any:
+def _read_value(text: str, where: str) -> Any:
+    problems: list[Problem] = []
     node = read_yaml(text, lambda _: where, problems, what="the value")
-    return None if node is None else to_plain(node)
+    if node is None:
+        raise RecipeError(problems)
+    return to_plain(node)
 
 
 def describe_merge(
@@ -185,8 +186,10 @@ def describe_merge(
         RecipeError: if the numbers of weights and models differ, an option is given twice, or the recipe has
             a problem.
     """
-    options = _place_settings(settings or {}, {"models": models, **options}, plugins)
-    members = [_name_member(model) for model in options.pop("models")]
+    options = {"models": models, **options}
+    if settings:
+        options = _place_settings(settings, options, plugins)
+    members = [_name_model(model) for model in options.pop("models")]
     weights = options.get("weights")
     if weights is not None and not isinstance(weights, str | os.PathLike):
         weights = list(options.pop("weights"))
@@ -205,17 +208,17 @@ def describe_merge(
     try:
         recipe = parse_recipe({"steps": {STEP_ID: {"merge": step}}}, plugins)
     except RecipeError as error:
-        problems = [replace(one, where=_shorten_place(one.where)) for one in error.problems]
+        problems = [
+            replace(one, where=one.where.removeprefix(_STEP_PREFIX)) for one in error.problems
+        ]
         raise RecipeError(problems) from None
     (merge_step,) = recipe.steps
-    places = {option: _shorten_place(place) for option, place in merge_step.lines.items()}
-    merge_step = replace(merge_step, where=_shorten_place(merge_step.where), lines=places)
+    merge_step = replace(
+        merge_step,
+        where=merge_step.where.removeprefix(_STEP_PREFIX),
+        lines={name: at.removeprefix(_STEP_PREFIX) for name, at in merge_step.lines.items()},
+    )
     return replace(recipe, steps=(merge_step,), path=Path("merge"))
-
-
-def _shorten_place(place: str) -> str:
-    """Return `merge.strategy` for the place of the option `strategy` in the recipe."""
-    return place.removeprefix(f"recipe.steps.{STEP_ID}.")
 
 
 def _place_settings(
@@ -228,7 +231,7 @@ def _place_settings(
     """
     options = {name: value for name, value in options.items() if name != "models" or value}
     strategy = options.get("strategy", settings.get("strategy"))
-    of_strategy = _list_options(strategy, plugins) if settings else set()
+    of_strategy = _list_options(strategy, plugins)
     of_step = {field.name for field in fields(Merge)}
     inside: dict[str, Any] = {}
     for name, value in settings.items():
@@ -322,19 +325,16 @@ def _is_under_way(work_folder: Path) -> bool:
     )
 
 
-def _name_member(member: Any) -> Any:
-    """Return an entry of `models`, its model named as `_name_model` does."""
-    if isinstance(member, Mapping) and isinstance(member.get("model"), str | os.PathLike):
-        return {**member, "model": _name_model(member["model"])}
-    return _name_model(member) if isinstance(member, str | os.PathLike) else member
+def _name_model(model: Any) -> Any:
+    """Return a model, or an entry of `models`, as a recipe names it.
 
-
-def _name_model(model: str | os.PathLike[str]) -> str | os.PathLike[str]:
-    """Return a model as a recipe names it; a bare name that is a folder here means the folder.
+    A bare name that is a folder here means the folder.
 
     Raises:
         RecipeError: if `model` is the name of a missing YAML file, which cannot be a model.
     """
+    if isinstance(model, Mapping) and "model" in model:
+        return {**model, "model": _name_model(model["model"])}
     if not isinstance(model, str):
         return model
     if Path(model).suffix in (".yaml", ".yml") and not Path(model).exists():

@@ -16,7 +16,8 @@ from pathlib import Path
 import torch
 from emberge.devices import count_usable_cores
 from emberge.model_folder import Checkpoint
-from emberge.tensor_files import TensorReader, TensorSpec, TensorWriter, reuse_tensor, view_bytes
+from emberge.numerics import reuse_tensor
+from emberge.tensor_files import TensorReader, TensorSpec, TensorWriter, view_bytes
 
 BLOCK = 1 << 20
 """Bytes that are read of each model at once."""

@@ -31,7 +31,7 @@ MOST = dict.fromkeys(FACES, 30) | {
     "emberge.contracts": 128,
     "emberge.merging": 33,
     "emberge.encoding": 31,
-    "emberge.numerics": 34,
+    "emberge.numerics": 36,
     "emberge.recipes": 33,
     "emberge.training": 25,
 }

@@ -38,14 +38,14 @@ class NumberRange:
     def words(self) -> str:
         """Return the limits in words, "" if there are none: "from 0 to 1", "above 0", "of at least 1"."""
         if self.least is not None and self.most is not None:
-            return f"from {_show_number(self.least)} to {_show_number(self.most)}"
+            return f"from {self.least:,} to {self.most:,}"
         parts = {
             "of at least": self.least,
             "above": self.above,
             "at most": self.most,
             "below": self.below,
         }
-        return " and ".join(f"{w} {_show_number(v)}" for w, v in parts.items() if v is not None)
+        return " and ".join(f"{w} {v:,}" for w, v in parts.items() if v is not None)
 
     def schema(self) -> dict[str, float]:
         """Return the limits by the names of JSON Schema."""
@@ -56,10 +56,6 @@ class NumberRange:
             "exclusiveMaximum": self.below,
         }
         return {name: value for name, value in names.items() if value is not None}
-
-
-def _show_number(value: float) -> str:
-    return f"{value:,}" if isinstance(value, int) else f"{value:g}"
 
 
 AnyNumber = Annotated[float, NumberRange()]
@@ -98,13 +94,13 @@ def is_sound_number(value: object) -> bool:
 
 def explain_unsound_number(value: object) -> str:
     """Return what a number has to be if no option accepts it as it is; "" for any other value."""
-    if isinstance(value, bool) or not isinstance(value, int | float) or is_sound_number(value):
+    if is_sound_number(value) or isinstance(value, bool):
         return ""
-    if value != value:
-        return "a number"
     if isinstance(value, int):
         return "a whole number of at most 63 bits"
-    return "a finite number of at most 3.4e38"
+    if isinstance(value, float):
+        return "a number" if value != value else "a finite number of at most 3.4e38"
+    return ""
 
 
 # Covariant: options are read and never changed, so an option of a narrow kind of component is also

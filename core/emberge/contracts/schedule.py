@@ -13,19 +13,10 @@ Number = int | float
 
 @dataclass(frozen=True, slots=True)
 class FilteredValue:
-    """A value for the tensors whose name contains `filter`; `None` or `*` matches all tensors."""
+    """A value for the tensors whose name contains `filter`, or for all tensors if it is None."""
 
     value: float | tuple[float, ...]
     filter: str | None = None
-
-    @property
-    def all(self) -> bool:
-        """True for an entry that applies to every tensor."""
-        return self.filter in (None, "*")
-
-    def matches(self, name: str) -> bool:
-        """Return whether this entry applies to the tensor."""
-        return self.all or str(self.filter) in name
 
 
 class PerTensor:
@@ -58,17 +49,21 @@ class PerTensor:
         Raises:
             ValueError: if no filter fits and there is no default.
         """
-        for entry in self.entries:
-            if entry.matches(name):
-                return _interpolate(entry.value, depth)
-        if default is None:
+        fitting_values = (e.value for e in self.entries if e.filter is None or e.filter in name)
+        value = next(fitting_values, default)
+        if value is None:
             raise ValueError(f"no filter fits the tensor '{name}'; end the list with a plain value")
-        return default
+        if not isinstance(value, tuple):
+            return value
+        x = (len(value) - 1) * depth
+        lower = min(int(x), len(value) - 1)
+        upper = min(lower + 1, len(value) - 1)
+        return value[lower] + (x - lower) * (value[upper] - value[lower])
 
     @property
     def filters(self) -> tuple[str, ...]:
         """The filters of all entries, so that a filter that matches nothing can be reported."""
-        return tuple(e.filter for e in self.entries if e.filter is not None and not e.all)
+        return tuple(e.filter for e in self.entries if e.filter is not None)
 
     def times(self, factor: float) -> PerTensor:
         """Return the schedule with every value multiplied by `factor`."""
@@ -78,7 +73,11 @@ class PerTensor:
 
     def plain(self) -> Any:
         """Return the value as written in YAML."""
-        entries = [_convert_entry(e) for e in self.entries]
+        entries: list[dict[str, Any]] = []
+        for entry in self.entries:
+            value = list(entry.value) if isinstance(entry.value, tuple) else entry.value
+            filters = {} if entry.filter is None else {"filter": entry.filter}
+            entries.append({**filters, "value": value})
         return entries[0]["value"] if len(entries) == 1 and "filter" not in entries[0] else entries
 
     def __eq__(self, other: object) -> bool:
@@ -107,16 +106,13 @@ def _parse_entries(value: Any) -> tuple[FilteredValue, ...]:
             f"needs a number, a list of numbers or a list of {{filter, value}}, not {value!r}"
         )
     if all(isinstance(v, Mapping | FilteredValue) for v in value):
-        return _require_reachable(
-            tuple(v if isinstance(v, FilteredValue) else _parse_entry(v) for v in value)
-        )
+        entries = tuple(v if isinstance(v, FilteredValue) else _parse_entry(v) for v in value)
+        if any(entry.filter is None for entry in entries[:-1]):
+            raise ValueError(
+                "the first filter that fits wins, so an entry for all tensors stands last"
+            )
+        return entries
     return (FilteredValue(_parse_numbers(value)),)
-
-
-def _require_reachable(entries: tuple[FilteredValue, ...]) -> tuple[FilteredValue, ...]:
-    if any(entry.all for entry in entries[:-1]):
-        raise ValueError("the first filter that fits wins, so an entry for all tensors stands last")
-    return entries
 
 
 def _parse_entry(entry: Mapping[str, Any]) -> FilteredValue:
@@ -126,7 +122,8 @@ def _parse_entry(entry: Mapping[str, Any]) -> FilteredValue:
     value, filter_ = entry["value"], entry.get("filter")
     if filter_ is not None and not (isinstance(filter_, str) and filter_):
         raise ValueError(f"a filter is a part of a tensor's name, not {filter_!r}")
-    return FilteredValue(float(value) if is_sound_number(value) else _parse_numbers(value), filter_)
+    numbers = float(value) if is_sound_number(value) else _parse_numbers(value)
+    return FilteredValue(numbers, None if filter_ == "*" else filter_)
 
 
 def _parse_numbers(value: Any) -> tuple[float, ...]:
@@ -139,17 +136,3 @@ def _parse_numbers(value: Any) -> tuple[float, ...]:
 
 def _scale_value(value: float | tuple[float, ...], factor: float) -> float | tuple[float, ...]:
     return tuple(v * factor for v in value) if isinstance(value, tuple) else value * factor
-
-
-def _interpolate(value: float | tuple[float, ...], depth: float) -> float:
-    if not isinstance(value, tuple):
-        return value
-    x = (len(value) - 1) * depth
-    lower = min(int(x), len(value) - 1)
-    upper = min(lower + 1, len(value) - 1)
-    return value[lower] + (x - lower) * (value[upper] - value[lower])
-
-
-def _convert_entry(entry: FilteredValue) -> dict[str, Any]:
-    value = list(entry.value) if isinstance(entry.value, tuple) else entry.value
-    return {"value": value} if entry.filter is None else {"filter": entry.filter, "value": value}

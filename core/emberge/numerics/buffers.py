@@ -1,6 +1,5 @@
-"""Memory for results: from a pool for temporary ones, outside the heap for those that outlive their block.
+"""Memory of a merge's threads: buffers to read files into, a pool for results, and memory outside the heap.
 
-Buffers for reading files are `reuse_bytes` and `reuse_tensor` of `tensor_files`, one for each use and thread.
 Importing this module loads no torch.
 """
 
@@ -16,11 +15,42 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 if TYPE_CHECKING:
+    import torch
     from torch import Tensor
 
 _THREAD_BUFFERS = threading.local()
 # Size in bytes below which the allocator is as fast as the pool.
 _LEAST_POOLED_BYTES = 1 << 16
+_ALIGNED_BYTES = 64
+
+
+def reuse_tensor(use: str, elements: int, dtype: torch.dtype, *, pinned: bool = False) -> Tensor:
+    """Return this thread's flat buffer for a purpose, of the requested size and arbitrary content.
+
+    A GPU can copy from a `pinned` buffer asynchronously.
+    """
+    import torch
+
+    buffers: dict[tuple[str, torch.dtype], Tensor] = _THREAD_BUFFERS.__dict__.setdefault(
+        "buffers", {}
+    )
+    buffer = buffers.get((use, dtype))
+    if buffer is None or buffer.numel() < elements:
+        buffer = buffers[use, dtype] = torch.empty(elements, dtype=dtype, pin_memory=pinned)
+    return buffer[:elements]
+
+
+def reuse_bytes(use: str, size: int) -> np.ndarray:
+    """Return this thread's buffer of `size` bytes for a purpose, with arbitrary content.
+
+    It begins at a multiple of 64 bytes.
+    """
+    buffers: dict[str, np.ndarray] = _THREAD_BUFFERS.__dict__.setdefault("bytes", {})
+    buffer = buffers.get(use)
+    if buffer is None or buffer.size < size:
+        memory: np.ndarray = np.empty(size + _ALIGNED_BYTES, np.uint8)
+        buffer = buffers[use] = memory[-memory.ctypes.data % _ALIGNED_BYTES :]
+    return buffer[:size]
 
 
 def take_tensor_like(like: Tensor, shape: Sequence[int] | None = None) -> Tensor:

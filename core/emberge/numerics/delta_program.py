@@ -15,7 +15,7 @@ import numpy as np
 
 from emberge.numerics.buffers import take_tensor_like
 from emberge.numerics.noise import draw_uniform
-from emberge.numerics.row_kernels import Based
+from emberge.numerics.row_kernels import BaseUse
 from emberge.numerics.stored_rows import DeltaChange, KernelRows, StoredRows, as_tensor, list_runs
 
 if TYPE_CHECKING:
@@ -244,22 +244,20 @@ class DeltaProgram:
         rows, deltas = self.rows, self.replaced_deltas
         if not isinstance(rows, StoredRows) or self.shares:
             return None
-        if of_deltas:
-            if not rows.has_base or not _is_readable(deltas):
+        if not of_deltas:
+            if self.is_changed:
                 return None
-        elif self.is_changed:
+            base_use = BaseUse.WITHOUT_BASE
+        elif rows.base is None or (deltas is not None and not _are_readable(deltas)):
             return None
-        based = Based.WITHOUT_BASE
-        if of_deltas:
-            based = Based.MINUS_BASE if deltas is None else Based.BASE_KNOWN
+        else:
+            base_use = BaseUse.MINUS_BASE if deltas is None else BaseUse.BASE_KNOWN
         return KernelRows.of(
-            rows, self.changes, deltas, self.start, based=based, merged_dtype=merged_dtype
+            rows, self.changes, deltas, self.start, base_use=base_use, merged_dtype=merged_dtype
         )
 
     def record(self, change: DeltaChange) -> DeltaProgram:
-        """Return the program with one more change of the deltas."""
-        if not self.has_base:
-            self.require_base()
+        """Return the program with one more change of the deltas; reading them without a base is an error."""
         if not change.kernel:
             return self.with_deltas(change.apply(self._copy_deltas(), self.start))
         return DeltaProgram(
@@ -273,8 +271,6 @@ class DeltaProgram:
 
     def with_deltas(self, deltas: Tensor | np.ndarray) -> DeltaProgram:
         """Return the program with its deltas replaced by `deltas`, for the same number of models."""
-        if not self.has_base:
-            self.require_base()
         return DeltaProgram(
             self.rows, self.start, replaced_deltas=deltas, unchanged_program=self.original
         )
@@ -352,10 +348,8 @@ def require_count(coefficients: Sized, models: int) -> None:
         raise ValueError(f"{len(coefficients)} coefficients for {models} models")
 
 
-def _is_readable(deltas: Tensor | np.ndarray | None) -> bool:
-    """Return whether kernels can read deltas that replaced those of the rows, if there are such."""
-    if deltas is None:
-        return True
+def _are_readable(deltas: Tensor | np.ndarray) -> bool:
+    """Return whether kernels can read deltas that replaced those of the rows."""
     if isinstance(deltas, np.ndarray):
         return deltas.dtype == np.float32 and deltas.flags.c_contiguous
     is_single = deltas.device.type == "cpu" and str(deltas.dtype) == "torch.float32"

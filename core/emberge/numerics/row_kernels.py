@@ -17,39 +17,37 @@ from emberge.numerics.native import build
 
 KERNELS_VARIABLE = "EMBERGE_KERNELS"
 """Environment variable: `never` merges by plain torch."""
-CHUNK = 1 << 10
+CHUNK_NUMBERS = 1 << 10
 """Numbers of a model that kernels work on at once."""
-WINDOW = 1 << 16
+WINDOW_NUMBERS = 1 << 16
 """Numbers of a model that kernels read from its file at once."""
 LANES = 1 << 10
 """Sums of numbers that are added up side by side."""
 GRAM_LANES = 1 << 8
 """Sums of products of two models that are added up side by side."""
-STEPS = ("keep", "undo", "drop", "scale", "divide", "variance", "select", "drawn")
-"""Names of the changes that kernels make, in the order of the kernels' codes."""
+CHANGE_KERNELS = ("keep", "undo", "drop", "scale", "divide", "variance", "select", "drawn")
+"""Kernels of changes of deltas, in the order of their codes."""
 
 _NO_MEMORY = -1
 _REMEDY = f"build them with a C compiler (python {build.__file__})"
 
 
-def _make_array_type(dtype: str) -> Any:
-    return np.ctypeslib.ndpointer(dtype, flags="C_CONTIGUOUS")
-
-
 _POINTER, _NUMBER, _FLOAT = ctypes.c_void_p, ctypes.c_int64, ctypes.c_float
-_BYTES, _WORDS, _INT32S, _INT64S = map(_make_array_type, ("uint8", "uint32", "int32", "int64"))
-_SINGLES, _DOUBLES = map(_make_array_type, ("float32", "float64"))
+_BYTES, _UINT32S, _INT32S, _INT64S, _FLOATS, _DOUBLES = (
+    np.ctypeslib.ndpointer(dtype, flags="C_CONTIGUOUS")
+    for dtype in ("uint8", "uint32", "int32", "int64", "float32", "float64")
+)
 # The arguments of each kernel; ctypes refuses arrays of another dtype, or with gaps.
 _ARGUMENTS: dict[str, tuple[Any, ...]] = {
-    "decode": (_POINTER, _SINGLES),
-    "combine": (_POINTER, _SINGLES, _NUMBER, _NUMBER, _POINTER),
-    "elect": (_POINTER, _SINGLES, _SINGLES, _FLOAT, _NUMBER, _FLOAT, _NUMBER, _POINTER),
+    "decode": (_POINTER, _FLOATS),
+    "combine": (_POINTER, _FLOATS, _NUMBER, _NUMBER, _POINTER),
+    "elect": (_POINTER, _FLOATS, _FLOATS, _FLOAT, _NUMBER, _FLOAT, _NUMBER, _POINTER),
     "sums": (_POINTER, _NUMBER, _NUMBER, _DOUBLES, _NUMBER, _DOUBLES),
     "gram": (_POINTER, _NUMBER, _NUMBER, _DOUBLES),
-    "draw_ranked": (_POINTER, _NUMBER, _SINGLES, _WORDS, _BYTES),
+    "draw_ranked": (_POINTER, _NUMBER, _FLOATS, _UINT32S, _BYTES),
     "count_near_limits": (_POINTER, *[_NUMBER] * 4, *[_INT64S] * 5, *[_INT32S] * 3),
     "are_usable": (_NUMBER, _BYTES, _NUMBER),
-    "take_runs": (_POINTER, _NUMBER, _INT64S, _INT64S, _NUMBER, _SINGLES),
+    "take_runs": (_POINTER, _NUMBER, _INT64S, _INT64S, _NUMBER, _FLOATS),
     "read_file": (_BYTES, _NUMBER, _NUMBER, _NUMBER),
 }
 
@@ -86,7 +84,7 @@ class KernelLibrary(NamedTuple):
         return code
 
 
-class Based(IntEnum):
+class BaseUse(IntEnum):
     """The use of the base's rows: none, subtracted from the models', or for conversions of deltas."""
 
     WITHOUT_BASE = 0
@@ -98,14 +96,14 @@ class RowsStruct(ctypes.Structure):
     """The kernels' view of rows of several models and of the recorded changes of their deltas.
 
     Of each model and, last, of the base, `places` has the kind of its numbers, the first number in memory,
-    the handle and position of its file, and its number. `based` is a `Based`. `codes` [changes] are places in
-    STEPS; each change has `numbers` [changes, models] and `words` [changes, models, 3].
+    the handle and position of its file, and its number. `base_use` is a `BaseUse`. `codes` [changes] are
+    indices in CHANGE_KERNELS; changes have `numbers` [changes, models] and `integers` [changes, models, 3].
     """
 
     _fields_ = (
         *((name, _POINTER) for name in ("memory", "base_memory", "places", "states")),
-        *((name, _NUMBER) for name in ("models", "based", "is_checked", "size")),
-        *((name, _POINTER) for name in ("codes", "numbers", "words")),
+        *((name, _NUMBER) for name in ("models", "base_use", "is_checked", "size")),
+        *((name, _POINTER) for name in ("codes", "numbers", "integers")),
         *((name, _NUMBER) for name in ("changes", "start")),
     )
 

@@ -14,9 +14,9 @@ import numpy as np
 
 from emberge.numerics.buffers import take_pooled_array
 from emberge.numerics.row_kernels import (
-    STEPS,
-    WINDOW,
-    Based,
+    CHANGE_KERNELS,
+    WINDOW_NUMBERS,
+    BaseUse,
     KernelLibrary,
     KernelsMissingError,
     KernelsUnusableError,
@@ -27,7 +27,7 @@ from emberge.numerics.row_kernels import (
 if TYPE_CHECKING:
     from torch import Tensor
 
-DTYPES = ("bfloat16", "float16", "float32")
+KERNEL_DTYPES = ("bfloat16", "float16", "float32")
 """The types that are decoded, in the order of the kernels' numbers."""
 ALIGNMENT_BYTES = 64
 """Rows begin at multiples of this number of bytes."""
@@ -35,10 +35,11 @@ RUN_LENGTH = 512
 """Neighbouring elements that are sampled together."""
 MAGNITUDE_LIMIT = 2.0**64
 """The least number whose square is infinite in float32: no layer can work with such a weight."""
+KernelIntegers = tuple[int, int, int]
+"""The integers that the kernel of a change takes for one model, such as a limit's pattern, row and quota."""
 
 # More than a chunk of the kernels, and no multiple of a vector.
 _TESTED_NUMBERS = 2048 + 37
-Words = tuple[int, int, int]
 # States of rows: not read, without NaN or too large values, with such values, in a file that ends too early.
 _UNREAD, _USABLE, _UNUSABLE, _UNREADABLE = range(-1, 3)
 
@@ -76,13 +77,8 @@ class RowsPlace(NamedTuple):
 
     def count_memory_bytes(self, size: int) -> int:
         """Return the bytes of memory for `size` numbers, or for a window of them if they are in a file."""
-        kept = size if self.handle < 0 else min(size, WINDOW)
+        kept = size if self.handle < 0 else min(size, WINDOW_NUMBERS)
         return -(-kept * self.itemsize // ALIGNMENT_BYTES) * ALIGNMENT_BYTES
-
-    def as_words(self) -> tuple[int, ...]:
-        """Return the fields as the kernels read them."""
-        first = self.start // self.itemsize
-        return DTYPES.index(self.dtype), first, self.handle, self.position, self.number
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -102,6 +98,8 @@ class StoredRows:
     kernels: KernelLibrary
     states: np.ndarray
     is_checked: bool
+    size: int
+    """The number of elements of one model's rows."""
     without_torch: bool = False
     _read: dict[int, np.ndarray] = field(default_factory=dict)
 
@@ -126,22 +124,17 @@ class StoredRows:
             RowsError: if rows in memory are checked and have NaN or too large values.
         """
         states = np.full(len(models) + 1, _UNREAD, np.int64)
-        rows = cls(memory, models, base, shape, kernels, states, is_checked, without_torch)
+        size = math.prod(shape)
+        rows = cls(memory, models, base, shape, kernels, states, is_checked, size, without_torch)
         for place in rows._list_places():
             if place.handle < 0:
-                states[place.number] = rows._check(rows._view_bytes(place), place)
-        rows.require_usable()
+                rows._view_flat(place)
         return rows
 
     @property
     def count(self) -> int:
         """The number of models."""
         return len(self.models)
-
-    @property
-    def size(self) -> int:
-        """The number of elements of one model's rows."""
-        return math.prod(self.shape)
 
     @property
     def has_base(self) -> bool:
@@ -181,7 +174,7 @@ class StoredRows:
         count, models = int((ends - begins).sum()), len(self.models)
         step = -(-4 * count // ALIGNMENT_BYTES) * ALIGNMENT_BYTES // 4
         memory: np.ndarray = np.empty((models + 1, step), np.float32)
-        KernelRows.of(self, based=Based.BASE_KNOWN).run(
+        KernelRows.of(self, base_use=BaseUse.BASE_KNOWN).run(
             "take_runs", len(begins), begins, ends, step, memory
         )
         places = [RowsPlace("float32", 4 * m * step, m) for m in range(models + 1)]
@@ -222,26 +215,21 @@ class StoredRows:
         return [*self.models, *([self.base] if self.base is not None else [])]
 
     def _view_flat(self, place: RowsPlace) -> np.ndarray:
-        """Return the bytes of a model's stored rows, which are read from their file at the first call."""
+        """Return the bytes of a model's stored rows, which are read and checked at the first call."""
+        size = self.size * place.itemsize
         if place.handle < 0:
-            return self._view_bytes(place)
-        if place.number not in self._read:
-            rows = take_pooled_array((self.size * place.itemsize,), np.uint8)
-            if not self.kernels.call("read_file", rows, rows.size, place.handle, place.position):
-                raise RowsError(place.number, is_unreadable=True)
-            self._read[place.number] = rows
-            self.states[place.number] = self._check(rows, place)
-            self.require_usable()
-        return self._read[place.number]
-
-    def _view_bytes(self, place: RowsPlace) -> np.ndarray:
-        return self.memory[place.start : place.start + self.size * place.itemsize]
-
-    def _check(self, rows: np.ndarray, place: RowsPlace) -> int:
-        """Return the state of a model's stored bytes."""
-        if not self.is_checked or words_are_usable(rows, place.dtype, self.kernels):
-            return _USABLE
-        return _UNUSABLE
+            stored = self.memory[place.start : place.start + size]
+        elif place.number in self._read:
+            stored = self._read[place.number]
+        else:
+            stored = self._read[place.number] = take_pooled_array((size,), np.uint8)
+            if not self.kernels.call("read_file", stored, size, place.handle, place.position):
+                self.states[place.number] = _UNREADABLE
+        if self.states[place.number] == _UNREAD:
+            is_usable = not self.is_checked or are_usable(stored, place.dtype, self.kernels)
+            self.states[place.number] = _USABLE if is_usable else _UNUSABLE
+        self.require_usable()
+        return stored
 
 
 class DeltaChange(Protocol):
@@ -249,9 +237,9 @@ class DeltaChange(Protocol):
 
     @property
     def kernel(self) -> str:
-        """The step of the compiled kernels that makes this change, one of `STEPS`.
+        """The compiled kernel that makes this change, one of `CHANGE_KERNELS`.
 
-        A change without such a step ("") is made by torch as soon as it is recorded.
+        A change without a kernel ("") is made by torch as soon as it is recorded.
         """
 
     def apply(self, deltas: Tensor, start: int) -> Tensor:
@@ -260,7 +248,7 @@ class DeltaChange(Protocol):
         `start` is the position of the first element in the tensor.
         """
 
-    def list_kernel_arguments(self) -> Sequence[tuple[float, Words]]:
+    def list_kernel_arguments(self) -> Sequence[tuple[float, KernelIntegers]]:
         """Return the arguments of this change's kernel for each model: one float32 and three int64."""
 
 
@@ -288,7 +276,7 @@ class KernelRows:
         deltas: Tensor | np.ndarray | None = None,
         start: int = 0,
         *,
-        based: Based,
+        base_use: BaseUse,
         merged_dtype: str = "float32",
     ) -> KernelRows:
         """Build the kernels' view of `deltas` or, without deltas, of the stored rows."""
@@ -299,18 +287,25 @@ class KernelRows:
             memory = np.ascontiguousarray(deltas)
             models = [RowsPlace("float32", 4 * m * stored.size, 0) for m in range(len(deltas))]
         count, arguments = len(models), [change.list_kernel_arguments() for change in changes]
+        dtypes = {dtype: code for code, dtype in enumerate(KERNEL_DTYPES)}
         arrays = (
             memory,
             stored.memory,
-            np.array([place.as_words() for place in (*models, base)], np.int64),
+            np.array(
+                [
+                    (dtypes[p.dtype], p.start // p.itemsize, p.handle, p.position, p.number)
+                    for p in (*models, base)
+                ],
+                np.int64,
+            ),
             stored.states,
-            np.array([STEPS.index(change.kernel) for change in changes], np.int64),
+            np.array([CHANGE_KERNELS.index(change.kernel) for change in changes], np.int64),
             np.array([[number for number, _ in one] for one in arguments], np.float32),
-            np.array([[words for _, words in one] for one in arguments], np.int64),
+            np.array([[integers for _, integers in one] for one in arguments], np.int64),
         )
         addresses = [array.ctypes.data for array in arrays]
-        based = based if stored.base is not None else Based.WITHOUT_BASE
-        numbers = count, based, stored.is_checked, stored.size
+        base_use = base_use if stored.base is not None else BaseUse.WITHOUT_BASE
+        numbers = count, base_use, stored.is_checked, stored.size
         struct = RowsStruct(*addresses[:4], *numbers, *addresses[4:], len(changes), start)
         if any(change.kernel == "variance" for change in changes):
             count = 1
@@ -333,16 +328,16 @@ class KernelRows:
     def merge(self, kernel: str, *arguments: Any) -> Tensor | np.ndarray:
         """Run a kernel that merges the rows, and return the merged rows, shaped like one model's."""
         is_narrow = self.merged_dtype == "bfloat16"
-        out = take_pooled_array(self.stored.shape, np.uint16 if is_narrow else np.float32)
-        kind = DTYPES.index("bfloat16" if is_narrow else "float32")
-        self.run(kernel, *arguments, kind, out.ctypes.data)
-        return out if self.stored.without_torch else as_tensor(out)
+        merged = take_pooled_array(self.stored.shape, np.uint16 if is_narrow else np.float32)
+        dtype_code = KERNEL_DTYPES.index("bfloat16" if is_narrow else "float32")
+        self.run(kernel, *arguments, dtype_code, merged.ctypes.data)
+        return merged if self.stored.without_torch else as_tensor(merged)
 
     def decode(self) -> np.ndarray:
         """Return the rows after their changes, float32 [models, *rows]."""
-        out = take_pooled_array((self.models, *self.stored.shape), np.float32)
-        self.run("decode", out)
-        return out
+        decoded = take_pooled_array((self.models, *self.stored.shape), np.float32)
+        self.run("decode", decoded)
+        return decoded
 
 
 def list_runs(start: int, size: int, stride: int) -> tuple[np.ndarray, np.ndarray]:
@@ -368,13 +363,13 @@ def as_tensor(rows: Tensor | np.ndarray) -> Tensor:
     return torch.from_numpy(rows)
 
 
-def words_are_usable(stored: np.ndarray, dtype: str, kernels: KernelLibrary) -> bool:
-    """Return whether flat bytes, read in one of DTYPES, have neither NaN nor values from MAGNITUDE_LIMIT on.
+def are_usable(stored: np.ndarray, dtype: str, kernels: KernelLibrary) -> bool:
+    """Return whether flat bytes have neither NaN nor numbers from MAGNITUDE_LIMIT on.
 
-    For float16 only infinity is too large.
+    `dtype` is one of KERNEL_DTYPES; for float16 only infinity is too large.
     """
     count = stored.size // (4 if dtype == "float32" else 2)
-    return bool(kernels.call("are_usable", DTYPES.index(dtype), stored, count))
+    return bool(kernels.call("are_usable", KERNEL_DTYPES.index(dtype), stored, count))
 
 
 def encode(values: Tensor | np.ndarray, dtype: str) -> Tensor | np.ndarray:
@@ -423,7 +418,7 @@ def _adds_exactly(library: KernelLibrary) -> bool:
     rows = StoredRows.of(
         memory, places[:2], places[2], (size,), library, is_checked=True, without_torch=True
     )
-    found = KernelRows.of(rows, based=Based.MINUS_BASE).merge(
+    found = KernelRows.of(rows, base_use=BaseUse.MINUS_BASE).merge(
         "combine", np.array([0.5, 0.25], np.float32), True
     )
     return np.array_equal(found, 0.5 * numbers[0] + 0.25 * numbers[1] + 0.25 * numbers[2])

@@ -18,8 +18,6 @@ from .tensor_fetcher import FetchedFile as FetchedFile
 from .tensor_reader import FileSource as FileSource
 from .tensor_reader import TensorReader as TensorReader
 from .tensor_reader import TensorSource as TensorSource
-from .tensor_reader import reuse_bytes as reuse_bytes
-from .tensor_reader import reuse_tensor as reuse_tensor
 from .tensor_reader import view_bytes as view_bytes
 from .tensor_writer import SHARD_BYTES as SHARD_BYTES
 from .tensor_writer import TensorWriter as TensorWriter

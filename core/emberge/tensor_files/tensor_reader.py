@@ -14,50 +14,18 @@ import numpy as np
 
 from emberge.errors import CheckpointError
 from emberge.files import announce
+from emberge.numerics import reuse_tensor
 from emberge.tensor_files.derived_tensor import DerivedTensor, read_derived, read_derived_bytes
 from emberge.tensor_files.safetensors_header import RemoteFile, TensorSpec
 from emberge.tensor_files.tensor_fetcher import FetchedFile, TensorFetcher
 
 if TYPE_CHECKING:
-    import torch
     from torch import Tensor
 
-_THREAD_BUFFERS = threading.local()
-
-_ALIGNED_BYTES = 64
 # Distance between the bytes that are read and those that are announced: a few blocks of each model.
 _READ_AHEAD_BYTES = 16 << 20
 # Bytes that are announced at once, as each call costs about as much as the reading of a block.
 _READ_STEP_BYTES = 4 << 20
-
-
-def reuse_tensor(use: str, elements: int, dtype: torch.dtype, *, pinned: bool = False) -> Tensor:
-    """Return this thread's flat buffer for a purpose, of the requested size and arbitrary content.
-
-    A GPU can copy from a `pinned` buffer asynchronously.
-    """
-    import torch
-
-    buffers: dict[tuple[str, torch.dtype], Tensor] = _THREAD_BUFFERS.__dict__.setdefault(
-        "buffers", {}
-    )
-    buffer = buffers.get((use, dtype))
-    if buffer is None or buffer.numel() < elements:
-        buffer = buffers[use, dtype] = torch.empty(elements, dtype=dtype, pin_memory=pinned)
-    return buffer[:elements]
-
-
-def reuse_bytes(use: str, size: int) -> np.ndarray:
-    """Return this thread's buffer of `size` bytes for a purpose, with arbitrary content.
-
-    It begins at a multiple of 64 bytes.
-    """
-    buffers: dict[str, np.ndarray] = _THREAD_BUFFERS.__dict__.setdefault("bytes", {})
-    buffer = buffers.get(use)
-    if buffer is None or buffer.size < size:
-        memory: np.ndarray = np.empty(size + _ALIGNED_BYTES, np.uint8)
-        buffer = buffers[use] = memory[-memory.ctypes.data % _ALIGNED_BYTES :]
-    return buffer[:size]
 
 
 def view_bytes(tensor: Tensor | np.ndarray) -> memoryview:

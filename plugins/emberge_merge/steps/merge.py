@@ -29,7 +29,7 @@ from emberge.model_folder import Checkpoint
 from emberge_merge.methods.weighted_sums import Linear
 from emberge_merge.steps.artifacts import build_artifact
 from emberge_merge.steps.merge_options import (
-    Find,
+    FindInputs,
     ModelEntry,
     Weights,
     build_inputs,
@@ -116,11 +116,13 @@ class Merge(Step):
         return ("torch",) if needs_torch else ("numpy",)
 
     def check(self, context: Preflight) -> Iterator[Problem]:
-        yield from find_weight_problems(self.models, context, self.weights)
+        if self.weights != "equal":
+            yield from find_weight_problems(self.models, context, self.weights)
         if self.template is not None and context.model(self.template) is None:
             return  # a step will make the template, with which everything is compared
-        request = self._build_request(find_in_check(context, self.tokenizer))
-        request = replace(request, weights_by=describe_later_weights(self.weights))
+        request = self._build_request(partial(find_in_check, context, tokenizer=self.tokenizer))
+        if self.weights != "equal":
+            request = replace(request, weights_by=describe_later_weights(self.weights))
         plan = plan_merge(request)
         context.keep_plan(plan)
         for problem in plan.problems:
@@ -135,12 +137,11 @@ class Merge(Step):
     def run(self, workspace: Workspace) -> Artifact:
         from emberge.merging import merge_checkpoints
 
-        members = list_members(self.models, workspace)
+        members, factors = list_members(self.models, workspace), None
+        if self.weights != "equal":
+            factors = read_weight_factors(self.weights, members, workspace.data)
         request = self._build_request(
-            find_in_run(workspace),
-            workspace.data,
-            factors=read_weight_factors(self.weights, members, workspace.data),
-            seed=workspace.seed,
+            partial(find_in_run, workspace), workspace.data, factors=factors, seed=workspace.seed
         )
         report = merge_checkpoints(
             request,
@@ -152,9 +153,14 @@ class Merge(Step):
             progress=lambda done, total, name: workspace.progress(done, total, "bytes", name),
         )
         # Warnings that `check` could give were given before the run, and are only kept.
-        known_warnings = (
-            report.plan.warnings if not any(r.step for r in self._list_references()) else ()
-        )
+        references = [
+            *(entry.model for entry in self.models),
+            self.base,
+            self.template,
+            self.tokenizer,
+        ]
+        has_later_models = any(one is not None and one.step is not None for one in references)
+        known_warnings = () if has_later_models else report.plan.warnings
         for warning in (*report.plan.warnings, *report.warnings):
             if warning not in known_warnings:
                 workspace.warn(warning)
@@ -168,7 +174,7 @@ class Merge(Step):
 
     def _build_request(
         self,
-        find: Find,
+        find: FindInputs,
         data: Callable[[FileRef], Path] | None = None,
         *,
         factors: Mapping[str, float] | None = None,
@@ -178,31 +184,33 @@ class Merge(Step):
 
         `data` is None before any files exist.
         """
+        strategy, rules = self.strategy, self.rules
+        if self.keep:
+            strategy = keep_base(strategy, self.keep)
+            rules = tuple(
+                replace(one, strategy=keep_base(one.strategy, self.keep)) for one in rules
+            )
+        tokenizer_source = self.tokenizer or self.template
         return MergeRequest(
             inputs=build_inputs(self.models, find, factors),
-            strategy=keep_base(self.strategy, self.keep),
+            strategy=strategy,
             base=find_one_input(find, self.base) if self.base is not None else None,
-            rules=tuple(
-                replace(rule, strategy=keep_base(rule.strategy, self.keep)) for rule in self.rules
-            ),
+            rules=rules,
             dtype=self.dtype,
             out_dtype=self.out_dtype,
             seed=seed,
             max_shard_size=parse_size(self.max_shard_size),
             template=None if self.template is None else find_one_input(find, self.template).folder,
-            tokenizer=self._find_tokenizer(find),
+            tokenizer=self._find_tokenizer(find, tokenizer_source) if tokenizer_source else None,
             missing=self.missing,
             statistics=locate_statistics(self._list_strategies(), data) if data is not None else {},
             layers=self.layers,
             tokens=self.vocabulary or VocabularyPolicy(),
         )
 
-    def _find_tokenizer(self, find: Find) -> Path | None:
-        """Return the folder of the tokenizer that the recipe names, or that the template's adapter has."""
-        reference = self.tokenizer or self.template
-        if reference is None:
-            return None
-        model = find_one_input(find, reference)
+    def _find_tokenizer(self, find: FindInputs, source: ModelRef) -> Path | None:
+        """Return the folder of the tokenizer `source`, or that the template `source` has in its adapter."""
+        model = find_one_input(find, source)
         if model.adapter is None or model.folder is None:
             return model.folder if self.tokenizer is not None else None
         return model.adapter if Checkpoint(model.adapter).has_tokenizer else model.folder
@@ -210,8 +218,3 @@ class Merge(Step):
     def _list_strategies(self) -> list[tuple[Stage, ...]]:
         """Return the strategies of the merge and of its rules."""
         return [self.strategy, *(rule.strategy for rule in self.rules)]
-
-    def _list_references(self) -> Iterator[ModelRef]:
-        """Yield the reference of every model from which the merge reads weights, tokenizer or configs."""
-        yield from (entry.model for entry in self.models)
-        yield from (ref for ref in (self.base, self.template, self.tokenizer) if ref is not None)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
 from emberge import (
@@ -32,7 +33,7 @@ from emberge_merge.steps.artifacts import (
     name_parents,
 )
 from emberge_merge.steps.merge_options import (
-    Find,
+    FindInputs,
     ModelEntry,
     Weights,
     build_inputs,
@@ -94,12 +95,12 @@ class MergeAdapters(Step):
         if not self.models:
             yield context.problem("there are no models to merge", "models")
             return
-        yield from find_weight_problems(self.models, context, self.weights)
-        find = find_in_check(context)
+        find = partial(find_in_check, context)
         base = self._find_base(find)
-        request = replace(
-            self._build_request(find, base), weights_by=describe_later_weights(self.weights)
-        )
+        request = self._build_request(find, base)
+        if self.weights != "equal":
+            yield from find_weight_problems(self.models, context, self.weights)
+            request = replace(request, weights_by=describe_later_weights(self.weights))
         plan = plan_merge(request)
         for problem in plan.problems:
             yield context.problem(str(problem), "models")
@@ -114,15 +115,13 @@ class MergeAdapters(Step):
     def run(self, workspace: Workspace) -> Artifact:
         from emberge_merge.adapters.merge_to_adapter import merge_to_adapter
 
-        find, members = find_in_run(workspace), list_members(self.models, workspace)
-        base = self._find_base(find)
+        find, members = partial(find_in_run, workspace), list_members(self.models, workspace)
+        base, factors = self._find_base(find), None
         self._require_base(workspace)
+        if self.weights != "equal":
+            factors = read_weight_factors(self.weights, members, workspace.data)
         request = self._build_request(
-            find,
-            base,
-            workspace.data,
-            factors=read_weight_factors(self.weights, members, workspace.data),
-            seed=workspace.seed,
+            find, base, workspace.data, factors=factors, seed=workspace.seed
         )
         combination = _build_combination(self.strategy)
         report = merge_to_adapter(request, base, workspace, Truncation(self.rank), combination)
@@ -148,7 +147,7 @@ class MergeAdapters(Step):
             trainings=trainings,
         )
 
-    def _find_base(self, find: Find) -> MergeInput:
+    def _find_base(self, find: FindInputs) -> MergeInput:
         """Return the base of the result: the option `base`, or the base of the first model's adapter."""
         if self.base is not None:
             return find_one_input(find, self.base)
@@ -165,7 +164,7 @@ class MergeAdapters(Step):
 
     def _build_request(
         self,
-        find: Find,
+        find: FindInputs,
         base: MergeInput,
         data: Callable[[FileRef], Path] | None = None,
         *,

@@ -51,36 +51,30 @@ class ModelEntry:
     options: dict[str, dict[str, PerModel]] = field(default_factory=dict)
 
 
-# From a reference to the inputs that it names: one, or several for the checkpoints of a training.
-Find = Callable[[ModelRef], Sequence[MergeInput]]
+# Returns the inputs that a reference names: one, or several for the checkpoints of a training.
+FindInputs = Callable[[ModelRef], Sequence[MergeInput]]
 
 
-def find_in_check(context: Preflight, tokenizer: ModelRef | None = None) -> Find:
-    """Return the function `find` of a check, whose inputs have no folder if the model does not exist yet.
+def find_in_check(
+    context: Preflight, reference: ModelRef, *, tokenizer: ModelRef | None = None
+) -> Sequence[MergeInput]:
+    """Return the input that a reference names in a check, without a folder if it does not exist yet.
 
-    The folder of a `tokenizer` needs no weights.
+    The folder of the `tokenizer` needs no weights.
     """
-
-    def find(reference: ModelRef) -> Sequence[MergeInput]:
-        folder = context.model(reference, weights=reference is not tokenizer)
-        return [MergeInput(context.name(reference), folder, adapter=context.adapter(reference))]
-
-    return find
+    folder = context.model(reference, weights=reference is not tokenizer)
+    return [MergeInput(context.name(reference), folder, adapter=context.adapter(reference))]
 
 
-def find_in_run(workspace: Workspace) -> Find:
-    """Return the function `find` of a run."""
-
-    def find(reference: ModelRef) -> Sequence[MergeInput]:
-        return [
-            MergeInput(m.name, m.folder, fingerprint=m.fingerprint, adapter=m.adapter)
-            for m in workspace.models(reference)
-        ]
-
-    return find
+def find_in_run(workspace: Workspace, reference: ModelRef) -> Sequence[MergeInput]:
+    """Return the inputs that a reference names in a run."""
+    return [
+        MergeInput(m.name, m.folder, fingerprint=m.fingerprint, adapter=m.adapter)
+        for m in workspace.models(reference)
+    ]
 
 
-def find_one_input(find: Find, reference: ModelRef) -> MergeInput:
+def find_one_input(find: FindInputs, reference: ModelRef) -> MergeInput:
     """Return the one input that a reference names.
 
     Raises:
@@ -100,17 +94,15 @@ def list_members(
 
 
 def read_weight_factors(
-    weights: Weights | FileRef,
+    weights: Literal["size"] | FileRef,
     members: Sequence[tuple[ModelEntry, Model]],
     data: Callable[[FileRef], Path],
-) -> Mapping[str, float] | None:
-    """Return the factor of each model's weight by fingerprint; None if `weights` are equal.
+) -> Mapping[str, float]:
+    """Return the factor of each model's weight by fingerprint.
 
     Raises:
         CheckpointError: if a needed number of examples is unknown, or a file has the weights of other models.
     """
-    if weights == "equal":
-        return None
     if isinstance(weights, FileRef):
         found = FoundWeights.read(data(weights))
         for text in found.problems((model.name, model.fingerprint) for _, model in members):
@@ -125,41 +117,30 @@ def read_weight_factors(
 
 
 def build_inputs(
-    entries: Sequence[ModelEntry], find: Find, factors: Mapping[str, float] | None = None
+    entries: Sequence[ModelEntry], find: FindInputs, factors: Mapping[str, float] | None = None
 ) -> tuple[MergeInput, ...]:
-    """Return the inputs of a merge under unique names, with their entries' weights times the `factors`."""
-    return _number_names(
-        [
-            replace(
-                model,
-                name=entry.name or model.name,
-                weight=entry.weight
-                if factors is None
-                else entry.weight.times(factors[model.fingerprint]),
-                group=entry.group,
-                options=entry.options,
-                part=entry.part,
-            )
-            for entry in entries
-            for model in find(entry.model)
-        ]
-    )
-
-
-def _number_names(inputs: Sequence[MergeInput]) -> tuple[MergeInput, ...]:
-    """Return the inputs with a number appended to equal names, so that all names differ."""
-    name_counts = Counter(m.name for m in inputs)
-    seen_counts: Counter[str] = Counter()
-    numbered_inputs = []
-    for model in inputs:
-        seen_counts[model.name] += 1
-        name = (
-            f"{model.name} ({seen_counts[model.name]})"
-            if name_counts[model.name] > 1
-            else model.name
+    """Return the inputs of a merge, equal names with a number appended, weights times the `factors`."""
+    inputs = [
+        replace(
+            model,
+            name=entry.name or model.name,
+            weight=entry.weight
+            if factors is None
+            else entry.weight.times(factors[model.fingerprint]),
+            group=entry.group,
+            options=entry.options,
+            part=entry.part,
         )
-        numbered_inputs.append(replace(model, name=name))
-    return tuple(numbered_inputs)
+        for entry in entries
+        for model in find(entry.model)
+    ]
+    name_counts = Counter(model.name for model in inputs)
+    seen_counts: Counter[str] = Counter()
+    for index, model in enumerate(inputs):
+        if name_counts[model.name] > 1:
+            seen_counts[model.name] += 1
+            inputs[index] = replace(model, name=f"{model.name} ({seen_counts[model.name]})")
+    return tuple(inputs)
 
 
 def locate_statistics(
@@ -171,21 +152,21 @@ def locate_statistics(
 
 
 def keep_base(strategy: tuple[Stage, ...], keep: float) -> tuple[Stage, ...]:
-    """Return the strategy with its last result averaged with the base; the same strategy if `keep` is 0."""
-    if not keep or not strategy or not isinstance(strategy[-1], MergeStrategy):
+    """Return the strategy with its last result averaged with the base, of which the share `keep` is kept."""
+    if not strategy or not isinstance(strategy[-1], MergeStrategy):
         return strategy  # a chain that does not end with a strategy is a problem of its own
     return (*strategy[:-1], KeepBase(by=strategy[-1], keep=keep))
 
 
-def describe_later_weights(weights: Weights | FileRef) -> str:
-    """Return what gives the models' weights, if that is known in a run only; "" if the recipe has them."""
+def describe_later_weights(weights: Literal["size"] | FileRef) -> str:
+    """Return what gives the models' weights, which are known in a run only."""
     if isinstance(weights, FileRef):
         return f"step {weights.step}" if weights.step is not None else f"the file {weights.text}"
-    return "the number of each model's examples" if weights == "size" else ""
+    return "the number of each model's examples"
 
 
 def find_weight_problems(
-    entries: Sequence[ModelEntry], context: Preflight, weights: Weights | FileRef
+    entries: Sequence[ModelEntry], context: Preflight, weights: Literal["size"] | FileRef
 ) -> Iterator[Problem]:
     """Yield problems of weights by size or from a file: unknown numbers of examples, or no such weights."""
     if isinstance(weights, FileRef):
@@ -195,7 +176,8 @@ def find_weight_problems(
                 FoundWeights.read(path)
         except CheckpointError as error:
             yield context.problem(str(error), "weights")
-    for entry in entries if weights == "size" else ():
+        return
+    for entry in entries:
         folder = context.adapter(entry.model) or context.model(entry.model)
         artifact = read_artifact(folder) if folder is not None else None
         if folder is not None and (artifact is None or artifact.size is None):

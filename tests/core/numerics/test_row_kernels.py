@@ -148,11 +148,12 @@ def test_kernels_that_add_up_wrongly_are_not_used(monkeypatch: pytest.MonkeyPatc
 
 def test_memory_has_room_for_what_kernels_read_at_once() -> None:
     source = build.SOURCE.read_text("utf-8")
-    assert row_kernels.WINDOW % row_kernels.CHUNK == 0
-    assert f"CHUNK = {row_kernels.CHUNK}," in source
-    for name in ("WINDOW", "GRAM_LANES", "LANES"):
-        assert f"{name} = 1 << {getattr(row_kernels, name).bit_length() - 1}," in source
-    assert f"enum {{ {', '.join(row_kernels.STEPS).upper()} }};" in source
+    assert row_kernels.WINDOW_NUMBERS % row_kernels.CHUNK_NUMBERS == 0
+    assert f"CHUNK = {row_kernels.CHUNK_NUMBERS}," in source
+    for name in ("WINDOW_NUMBERS", "GRAM_LANES", "LANES"):
+        bits = getattr(row_kernels, name).bit_length() - 1
+        assert f"{name.removesuffix('_NUMBERS')} = 1 << {bits}," in source
+    assert f"enum {{ {', '.join(row_kernels.CHANGE_KERNELS).upper()} }};" in source
 
 
 # More than what is multiplied at once, and no multiple of the lanes.

@@ -63,7 +63,7 @@ def test_every_strategy_is_merged_back_with_the_base(name: str) -> None:
     count = min(max(links[0].arity.start, 3), links[0].arity.stop - 1)
     models = [{n: t + 0.3 * torch.randn_like(t) for n, t in base.items()} for _ in range(count)]
     settings: dict[str, Any] = {"dtype": "float64", "groups": ["g"] * count}
-    plain = merge_state_dicts(models, keep_base(tuple(links), 0.0), base, **settings)
+    plain = merge_state_dicts(models, tuple(links), base, **settings)
     found = merge_state_dicts(models, keep_base(tuple(links), KEEP), base, **settings)
     for tensor, value in found.items():
         expected = KEEP * base[tensor] + (1 - KEEP) * plain[tensor]

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 import torch
 from emberge import Block, CheckpointError, Stage
+from emberge_merge.methods.sparse.cut import UNREACHED_LIMIT, Limit
 from emberge_merge.methods.sparse.delta_sums import SumOfDeltas
-from emberge_merge.methods.sparse.limits import Limit
 from emberge_merge.methods.sparse.select_variance import KeepVaried, TakeVariance
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -201,7 +201,7 @@ def test_variances_are_limited_as_by_torch(models: int) -> None:
     limits = [Limit(common), Limit(common, 0, 3), Limit(common, start + size, 2), Limit(0, 0)]
     rows = [start, start + 700, start + 1024, start + 2048]
     limits += [Limit(common, row, quota) for row in rows for quota in (1, 5)]
-    for limit in [*limits, Limit.of_all(), Limit.of_nothing()]:
+    for limit in [*limits, Limit(0), UNREACHED_LIMIT]:
         changed = [one.record(KeepVaried(limit, models)) for one in (compiled, decoded)]
         assert torch.equal(*(one.deltas.view(torch.int32) for one in changed)), limit
         assert np.array_equal(*(one.evaluate(SumOfDeltas(squares=True)) for one in changed)), limit

@@ -22,14 +22,14 @@ from tests.support.registered import CHAINS, needs_whole
 require_kernels()
 
 State = Mapping[str, Tensor]
-WINDOW = 1 << 16  # numbers of a model that kernels read at once
+WINDOW_NUMBERS = 1 << 16  # numbers of a model that kernels read at once
 RUN = 512  # numbers of a model that are sampled together
 DTYPES = [torch.bfloat16, torch.float16, torch.float32]
 SHAPES = {
     "within": (2, 3000),
-    "a window": (WINDOW,),
-    "and one more": (WINDOW + 1,),
-    "three": (3, WINDOW - 11),
+    "a window": (WINDOW_NUMBERS,),
+    "and one more": (WINDOW_NUMBERS + 1,),
+    "three": (3, WINDOW_NUMBERS - 11),
 }
 CHOSEN = {name: links for name, (links, _) in CHAINS.items() if not needs_whole(links)}
 
@@ -109,22 +109,22 @@ def test_the_bytes_are_those_of_rows_in_memory(name: str, request: pytest.Fixtur
 
 
 @pytest.mark.parametrize("name", ["linear", "ties", "dare_ties", "sce", "della", "multi_slerp"])
-@pytest.mark.parametrize("place", [5, WINDOW - 1, WINDOW, 2 * WINDOW])
+@pytest.mark.parametrize("place", [5, WINDOW_NUMBERS - 1, WINDOW_NUMBERS, 2 * WINDOW_NUMBERS])
 @pytest.mark.usefixtures("in_files")
 def test_a_nan_is_refused_wherever_it_is(name: str, place: int) -> None:
     for dtype, number in zip(DTYPES, [float("nan"), -float("inf"), 2.0**64], strict=True):
-        base, models = make_states((2 * WINDOW + 1,), dtype)
+        base, models = make_states((2 * WINDOW_NUMBERS + 1,), dtype)
         models[1]["w"][place] = number
         with pytest.raises(CheckpointError, match=r"w: 'model 2' has values that are NaN"):
             merge(CHOSEN[name], base, models)
 
 
-@pytest.mark.parametrize("place", [0, 1, 2, 3, WINDOW - 1, WINDOW])
+@pytest.mark.parametrize("place", [0, 1, 2, 3, WINDOW_NUMBERS - 1, WINDOW_NUMBERS])
 @pytest.mark.usefixtures("in_files")
 def test_the_largest_numbers_that_are_usable_are_taken(place: int) -> None:
     largest = {torch.float16: 65504.0, torch.bfloat16: 2.0**64 - 2.0**56, torch.float32: 2.0**63}
     for dtype, number in largest.items():
-        base, models = make_states((WINDOW + 1,), dtype, 1)
+        base, models = make_states((WINDOW_NUMBERS + 1,), dtype, 1)
         models[0]["w"][place] = -number
         assert merge(CHOSEN["linear"], base, models)[place] == -number
 
@@ -141,9 +141,9 @@ def test_a_sample_leaves_no_number_unchecked(shape: tuple[int, ...], density: fl
 
 @pytest.mark.usefixtures("in_files")
 def test_rows_that_a_strategy_does_not_read_are_checked_too() -> None:
-    base, models = make_states((2, WINDOW), torch.bfloat16)
-    assert merge([Unread()], base, models).shape == (2, WINDOW)
-    base, models = make_states((2, WINDOW), torch.bfloat16)
+    base, models = make_states((2, WINDOW_NUMBERS), torch.bfloat16)
+    assert merge([Unread()], base, models).shape == (2, WINDOW_NUMBERS)
+    base, models = make_states((2, WINDOW_NUMBERS), torch.bfloat16)
     models[0]["w"][1, -1] = float("inf")
     with pytest.raises(CheckpointError, match=r"w: 'model 1' has values that are NaN"):
         merge([Unread()], base, models)
@@ -152,22 +152,22 @@ def test_rows_that_a_strategy_does_not_read_are_checked_too() -> None:
 @pytest.mark.parametrize("name", ["linear", "ties", "multi_slerp"])
 def test_a_file_that_ends_too_early_is_refused(name: str, in_files: Callable[[int], None]) -> None:
     in_files(1)
-    base, models = make_states((WINDOW + 3,), torch.bfloat16)
+    base, models = make_states((WINDOW_NUMBERS + 3,), torch.bfloat16)
     with pytest.raises(CheckpointError, match="ends inside tensor"):
         merge(CHOSEN[name], base, models)
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_sampled_runs_are_every_so_many_of_the_tensor(dtype: torch.dtype, tmp_path: Path) -> None:
-    size = 2 * WINDOW + 123
+    size = 2 * WINDOW_NUMBERS + 123
     values = torch.randn(size, generator=torch.Generator().manual_seed(1)).to(dtype)
     path = tmp_path / "rows"
     path.write_bytes(b"abc" + values.view(torch.uint8).numpy().tobytes())
     name = str(dtype).removeprefix("torch.")
     with path.open("rb") as file:
         place = RowsPlace(name, 0, 0, file.fileno(), 3)
-        base = RowsPlace(name, WINDOW * values.itemsize, 1, file.fileno(), 3)
-        memory = np.empty(2 * WINDOW * values.itemsize, np.uint8)
+        base = RowsPlace(name, WINDOW_NUMBERS * values.itemsize, 1, file.fileno(), 3)
+        memory = np.empty(2 * WINDOW_NUMBERS * values.itemsize, np.uint8)
         for stride, start in [
             (1, 0),
             (1, 7),
@@ -189,14 +189,16 @@ def test_sampled_runs_are_every_so_many_of_the_tensor(dtype: torch.dtype, tmp_pa
 
 
 def test_a_refusal_has_the_number_of_the_model(tmp_path: Path) -> None:
-    values = torch.zeros(2, WINDOW + 1)
+    values = torch.zeros(2, WINDOW_NUMBERS + 1)
     values[1, -1] = float("inf")
     path = tmp_path / "rows"
     path.write_bytes(values.view(torch.uint8).numpy().tobytes())
     with path.open("rb") as file:
         places = [RowsPlace("float32", 0, n, file.fileno(), n * values[0].nbytes) for n in range(2)]
-        memory = np.empty(4 * WINDOW, np.uint8)
-        rows = StoredRows.of(memory, places, None, (WINDOW + 1,), load_kernels(), is_checked=True)
+        memory = np.empty(4 * WINDOW_NUMBERS, np.uint8)
+        rows = StoredRows.of(
+            memory, places, None, (WINDOW_NUMBERS + 1,), load_kernels(), is_checked=True
+        )
         assert not rows.pick([0]).decode().any()
         with pytest.raises(RowsError) as refused:
             rows.pick([1]).decode()
@@ -204,12 +206,12 @@ def test_a_refusal_has_the_number_of_the_model(tmp_path: Path) -> None:
 
 
 def test_rows_are_checked_only_if_asked(tmp_path: Path) -> None:
-    values = torch.full((WINDOW + 1,), float("nan"))
+    values = torch.full((WINDOW_NUMBERS + 1,), float("nan"))
     path = tmp_path / "rows"
     path.write_bytes(values.view(torch.uint8).numpy().tobytes())
     with path.open("rb") as file:
         place = RowsPlace("float32", 0, 0, file.fileno(), 0)
-        memory = np.empty(4 * WINDOW, np.uint8)
+        memory = np.empty(4 * WINDOW_NUMBERS, np.uint8)
         rows = StoredRows.of(memory, [place], None, values.shape, load_kernels(), is_checked=False)
         assert rows.decode().isnan().all()
         rows.check_rest()

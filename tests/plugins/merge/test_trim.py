@@ -100,7 +100,7 @@ def test_a_bracket_that_misses_costs_passes_and_nothing_else(
     kind: str, size: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # A tiny sample and few bins: every way through narrowing is gone.
-    monkeypatch.setattr("emberge_merge.methods.sparse.ranking._SAMPLE", size)
+    monkeypatch.setattr("emberge_merge.methods.sparse.ranking._SAMPLE_SIZE", size)
     monkeypatch.setattr("emberge_merge.methods.sparse.cut._SLACK", 0.0)
     monkeypatch.setattr("emberge_merge.methods.sparse.cut._SAMPLED_VALUES", size * 2)
     delta = make(kind, (60, 50), seed=size)

@@ -15,7 +15,7 @@ from emberge.contracts import Block, Measures, Pass, as_row_shape
 from emberge.errors import CheckpointError
 from emberge.merging.chain import Chain
 from emberge.numerics import (
-    DTYPES,
+    KERNEL_DTYPES,
     MAGNITUDE_LIMIT,
     DecodedRows,
     DeltaProgram,
@@ -23,8 +23,10 @@ from emberge.numerics import (
     RowsError,
     RowsPlace,
     StoredRows,
+    are_usable,
     encode,
-    words_are_usable,
+    reuse_bytes,
+    reuse_tensor,
 )
 from emberge.tensor_files import (
     DerivedTensor,
@@ -32,8 +34,6 @@ from emberge.tensor_files import (
     TensorReader,
     TensorSource,
     TensorSpec,
-    reuse_bytes,
-    reuse_tensor,
 )
 
 if TYPE_CHECKING:
@@ -186,7 +186,7 @@ class MergeJob(TensorJob):
             and not any(link.needs_torch for link in links)
             and self.partial_rows is None
             and self.statistics is None
-            and self.spec.dtype in DTYPES
+            and self.spec.dtype in KERNEL_DTYPES
             and all(map(_is_plain, self.all_sources))
         )
         self._stage_passes = [
@@ -270,7 +270,7 @@ class MergeJob(TensorJob):
         if isinstance(encoded, np.ndarray):
             assert self.kernels is not None
             stored = encoded.reshape(-1).view(np.uint8)
-            if not words_are_usable(stored, self.spec.dtype, self.kernels):
+            if not are_usable(stored, self.spec.dtype, self.kernels):
                 raise CheckpointError(f"{self.spec.name}: {self.unusable}")
             return stored
         if self.partial_rows is not None:
@@ -496,7 +496,7 @@ def announce_reads(jobs: Sequence[TensorJob]) -> Callable[[], None]:
 
 def _is_plain(source: TensorSource) -> bool:
     """Return whether the source's elements can be read as stored bytes."""
-    return not isinstance(source.spec, DerivedTensor) and source.spec.dtype in DTYPES
+    return not isinstance(source.spec, DerivedTensor) and source.spec.dtype in KERNEL_DTYPES
 
 
 def _read_numbers(source: TensorSource, start: int, into: np.ndarray, place: RowsPlace) -> None:
@@ -522,9 +522,9 @@ def is_usable(tensor: Tensor, *, kernels: KernelLibrary | None = None) -> bool:
     import torch
 
     dtype = str(tensor.dtype).removeprefix("torch.")
-    if kernels is not None and dtype in DTYPES:
+    if kernels is not None and dtype in KERNEL_DTYPES:
         stored: np.ndarray = tensor.reshape(-1).view(torch.uint8).numpy()
-        return words_are_usable(stored, dtype, kernels)
+        return are_usable(stored, dtype, kernels)
     if not tensor.numel():
         return True
     wide_tensor = tensor.float() if tensor.dtype.itemsize == 1 else tensor

@@ -9,16 +9,18 @@ import dataclasses
 import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from emberge.numerics import RUN_LENGTH, map_array
 
-from emberge_merge.methods.sparse.limits import Limit
-from emberge_merge.methods.sparse.near_limits import Bracket, BracketCount
+if TYPE_CHECKING:
+    import torch
+    from emberge.numerics import KernelIntegers
+    from torch import Tensor
 
 # Collected values that are kept; of more the blocks are read again and counted in bins.
-_HELD = 1 << 23
+_MOST_COLLECTED = 1 << 23
 # Bytes from which pieces are no longer put together: copies of all that was counted would double the memory.
 _LARGE_PIECE_BYTES = 1 << 20
 
@@ -28,7 +30,78 @@ _SLACK = 4.5
 # Up to this many values are collected where they are expected inside the bracket; more are counted in bins.
 _SAMPLED_VALUES = 1 << 22
 # A value that is in the sample at least this often is counted row by row; the number of them at most.
-_OFTEN, _FREQUENT = 8, 8
+_FREQUENT_OCCURRENCES, _MOST_FREQUENT = 8, 8
+_BEYOND_ALL_ROWS = 1 << 60
+
+
+class Limit(NamedTuple):
+    """A limit as a bit pattern: larger magnitudes are kept, and of equal magnitudes the first in the tensor.
+
+    Equal magnitudes are kept in all rows that begin before element `row` of the tensor; from there on,
+    `quota` of them are kept.
+    """
+
+    pattern: int
+    row: int = _BEYOND_ALL_ROWS
+    quota: int = 0
+
+    def as_kernel_integers(self) -> KernelIntegers:
+        """Return the limit as the kernels read it."""
+        # No float32 has a larger pattern than 2³¹ - 1, and the kernels look for one more than the limit's.
+        return min(self.pattern, (1 << 31) - 2), self.row, self.quota
+
+    def keep(self, values: Tensor, into: Tensor, start: int) -> None:
+        """Write the flat values that reach the limit, and zeros for other values; `into` may be `values`.
+
+        `start` is the position of the first value.
+        """
+        if self == UNREACHED_LIMIT:
+            into.zero_()
+            return
+        split = self._count_below_last_tie(values, start)
+        if split:
+            _keep_from(values[:split], into[:split], self.pattern)
+        if split < values.numel():
+            _keep_from(values[split:], into[split:], self.pattern + 1)
+
+    def _count_below_last_tie(self, values: Tensor, start: int) -> int:
+        """Return the number of a block's values up to and including the last kept tie."""
+        at = max(0, min(self.row - start, values.numel()))
+        if self.row < start or at == values.numel():
+            return at
+        ties = np.flatnonzero(view_bit_patterns(values[at:]) == self.pattern)
+        return at + int(ties[self.quota - 1]) + 1
+
+
+UNREACHED_LIMIT = Limit((1 << 63) - 2, -1)
+"""The limit that no magnitude reaches, not even infinity or NaN."""
+
+
+class Bracket(NamedTuple):
+    """The range of bit patterns, `low` to `high`, that contains the limit of model number `model`.
+
+    In this range, the `frequent` patterns are counted row by row; all others are collected.
+    """
+
+    model: int
+    low: int
+    high: int
+    frequent: Sequence[int] = ()
+
+
+class BracketCount(NamedTuple):
+    """Counts of magnitudes `above` and `inside` a bracket, and of nonzero magnitudes.
+
+    `values` are the infrequent patterns inside, and `row_indices` the row of each, counted from the block's
+    first row. `ties` [frequent, rows] counts each frequent pattern in each row.
+    """
+
+    above: int
+    inside: int
+    nonzero: int
+    values: np.ndarray
+    row_indices: np.ndarray
+    ties: np.ndarray
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +137,7 @@ class Cut:
                 start, is_exact=True, low=limit, high=limit, row=last_index, quota=1
             )
         start = start.with_count(keep) if is_exact or keep == total else start
-        if start.final:
+        if start.is_final:
             return start
         rank, ordered = keep * size // total, np.sort(values)
         # A limit outside costs passes, never exactness.
@@ -75,14 +148,14 @@ class Cut:
         low = int(candidates[0]) if first else 0
         high = int(candidates[-1]) if end < size else int(np.iinfo(values.dtype).max)
         frequent_values = candidates[np.argsort(-occurrences)][
-            : int(np.count_nonzero(occurrences >= _OFTEN))
+            : int(np.count_nonzero(occurrences >= _FREQUENT_OCCURRENCES))
         ].tolist()
         return dataclasses.replace(
             start,
             low=max(low, least),
             high=max(high, least),
             frequent=tuple(
-                [pattern for pattern in frequent_values if pattern >= least][:_FREQUENT]
+                [pattern for pattern in frequent_values if pattern >= least][:_MOST_FREQUENT]
             ),
             collect=2 * slack * total // size <= _SAMPLED_VALUES,
         )
@@ -93,7 +166,7 @@ class Cut:
         return dataclasses.replace(self, keep_count=keep, is_exact=True, row=row)
 
     @property
-    def final(self) -> bool:
+    def is_final(self) -> bool:
         """True if the limit is known and no further pass is needed."""
         return self.row is not None
 
@@ -108,11 +181,12 @@ class Cut:
 
     def tally(self, bracket_count: BracketCount, start: int, size: int, width: int) -> Tally:
         """Return the tally of a block of `size` values in rows of `width`, from flat index `start` on."""
-        rows = np.arange(start, start + size, width)
+        row_starts = np.arange(start, start + size, width)
         ties = bracket_count.ties.astype(CollectedValues.choose_count_dtype(width))
         # Zeros are among what stays unless their number decides how much that is.
         nonzero = size if self.is_exact else bracket_count.nonzero
-        piece = CollectedValues(bracket_count.values, bracket_count.rows, ties, rows)
+        values, row_indices = bracket_count.values, bracket_count.row_indices
+        piece = CollectedValues(values, row_indices, ties, row_starts)
         return Tally(bracket_count.above, bracket_count.inside, nonzero, [piece])
 
     def count_in_bins(self, patterns: np.ndarray) -> Tally:
@@ -148,7 +222,7 @@ class Cut:
         if quota == cumulative_ties[-1]:
             return dataclasses.replace(narrowed, row=math.inf)
         quota -= int(cumulative_ties[at] - by_row[at])
-        begins = np.concatenate([piece.rows for piece in tally.pieces])
+        begins = np.concatenate([piece.row_starts for piece in tally.pieces])
         return dataclasses.replace(narrowed, row=int(begins[at]), quota=quota)
 
     def _set_range(self, low: int, high: int) -> Cut:
@@ -159,7 +233,7 @@ class Cut:
         bin_index = int(np.flatnonzero(counts_from_bin >= self.keep_count)[-1])
         low = self.low + (bin_index << self.shift)
         high = min(self.high, low + (1 << self.shift) - 1)
-        if high - low < _FREQUENT:
+        if high - low < _MOST_FREQUENT:
             patterns = tuple(range(low, high + 1))
             return dataclasses.replace(self, low=low, high=high, frequent=patterns, collect=True)
         return dataclasses.replace(
@@ -188,7 +262,7 @@ class Cut:
     def limit(self) -> Limit:
         """The limit for a block's values, once the cut is final."""
         if self.keep_count in (0, self.total):
-            return Limit.of_all() if self.keep_count else Limit.of_nothing()
+            return Limit(0) if self.keep_count else UNREACHED_LIMIT
         if self.row is None:
             raise AssertionError("the limit was not final in as many passes as it can take")
         return (
@@ -200,15 +274,15 @@ class Cut:
 class CollectedValues:
     """Values of consecutive blocks inside a bracket: the infrequent ones listed, the frequent ones counted.
 
-    `values` are the infrequent values, and `homes` the row of each, counted from the first of these rows.
-    `ties` [frequent, rows] counts each frequent value in each row. `rows` has the flat index at which each
-    row begins.
+    `values` are the infrequent values, and `row_indices` the row of each, counted from the first of these
+    rows. `ties` [frequent, rows] counts each frequent value in each row. `row_starts` has the flat index at
+    which each row begins.
     """
 
     values: np.ndarray
-    homes: np.ndarray
+    row_indices: np.ndarray
     ties: np.ndarray
-    rows: np.ndarray
+    row_starts: np.ndarray
 
     @staticmethod
     def choose_count_dtype(width: int) -> np.dtype[Any]:
@@ -218,14 +292,16 @@ class CollectedValues:
     @property
     def nbytes(self) -> int:
         """The bytes of all arrays."""
-        return sum(one.nbytes for one in (self.values, self.homes, self.ties, self.rows))
+        return sum(
+            one.nbytes for one in (self.values, self.row_indices, self.ties, self.row_starts)
+        )
 
     def count_by_row(self, limit: int, frequent: Sequence[int]) -> np.ndarray:
         """Return how many values equal a limit in each row."""
         if limit in frequent:
             ties: np.ndarray = self.ties[frequent.index(limit)]
             return ties
-        return np.bincount(self.homes[self.values == limit], minlength=len(self.rows))
+        return np.bincount(self.row_indices[self.values == limit], minlength=len(self.row_starts))
 
 
 @dataclass(frozen=True, slots=True)
@@ -249,7 +325,8 @@ class Tally:
         piece_lists = [part.pieces for part in parts if part.pieces is not None]
         pieces = [piece for block_pieces in piece_lists for piece in block_pieces]
         fits_memory = (
-            len(piece_lists) == len(parts) and sum(len(piece.values) for piece in pieces) <= _HELD
+            len(piece_lists) == len(parts)
+            and sum(len(piece.values) for piece in pieces) <= _MOST_COLLECTED
         )
         return cls(
             sum(part.above for part in parts),
@@ -298,11 +375,37 @@ def _join_pieces(pieces: Sequence[CollectedValues]) -> Iterator[CollectedValues]
     if len(pieces) < 2:
         yield from pieces
         return
-    row_starts = np.cumsum([0, *(len(piece.rows) for piece in pieces)]).astype(np.int32)
-    homes = [piece.homes + shift for piece, shift in zip(pieces, row_starts, strict=False)]
+    first_rows = np.cumsum([0, *(len(piece.row_starts) for piece in pieces)]).astype(np.int32)
+    row_indices = [
+        piece.row_indices + shift for piece, shift in zip(pieces, first_rows, strict=False)
+    ]
     yield CollectedValues(
         copy_off_heap(np.concatenate([piece.values for piece in pieces])),
-        copy_off_heap(np.concatenate(homes)),
+        copy_off_heap(np.concatenate(row_indices)),
         copy_off_heap(np.concatenate([piece.ties for piece in pieces], axis=1)),
-        copy_off_heap(np.concatenate([piece.rows for piece in pieces])),
+        copy_off_heap(np.concatenate([piece.row_starts for piece in pieces])),
     )
+
+
+def view_bit_patterns(values: Tensor | np.ndarray) -> np.ndarray:
+    """Return the bit patterns of magnitudes, as integers that sort in the same order."""
+    numbers = values if isinstance(values, np.ndarray) else values.cpu().numpy()
+    magnitudes: np.ndarray = np.abs(numbers)
+    return magnitudes.view(np.int32 if magnitudes.itemsize == 4 else np.int64)
+
+
+def _read_magnitude(pattern: int, dtype: torch.dtype) -> float:
+    """Return the magnitude whose bit pattern is `pattern`, as a number of a dtype."""
+    whole, real = (np.int32, np.float32) if dtype.itemsize == 4 else (np.int64, np.float64)
+    return float(whole(pattern).view(real))
+
+
+def _keep_from(values: Tensor, into: Tensor, least: int) -> None:
+    """Copy the values whose magnitude's bit pattern is at least `least`."""
+    if least == 0:
+        into.copy_(values)
+    else:
+        import torch
+
+        just_below = _read_magnitude(least - 1, values.dtype)
+        torch.ops.aten.hardshrink.out(values, just_below, out=into)

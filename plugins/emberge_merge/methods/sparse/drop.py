@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from emberge import Block, MergeTransform, PerModel, Stats
 
 if TYPE_CHECKING:
-    from emberge.numerics import Words
+    from emberge.numerics import KernelIntegers
     from torch import Tensor
 
 
@@ -65,7 +65,7 @@ class DropAtRandom:
         # A mask of ones and zeros multiplies several times faster than one of truths.
         return draw_uniform(deltas, start, self.keys).lt_(density).mul_(deltas)
 
-    def list_kernel_arguments(self) -> list[tuple[float, Words]]:
+    def list_kernel_arguments(self) -> list[tuple[float, KernelIntegers]]:
         from emberge.numerics import hash_key
 
         words = [(*hash_key(key), 0) for key in self.keys]

@@ -4,39 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
 
 import numpy as np
 from emberge.numerics import DeltaProgram, KernelRows, take_pooled_array
 
-from emberge_merge.methods.sparse.limits import view_bit_patterns
-
-
-class Bracket(NamedTuple):
-    """The range of bit patterns, `low` to `high`, that contains the limit of model number `model`.
-
-    In this range, the `frequent` patterns are counted row by row; all others are collected.
-    """
-
-    model: int
-    low: int
-    high: int
-    frequent: Sequence[int] = ()
-
-
-class BracketCount(NamedTuple):
-    """Counts of magnitudes `above` and `inside` a bracket, and of nonzero magnitudes.
-
-    `values` are the infrequent patterns inside, and `rows` the row of each, counted from the block's first
-    row. `ties` [frequent, rows] counts each frequent pattern in each row.
-    """
-
-    above: int
-    inside: int
-    nonzero: int
-    values: np.ndarray
-    rows: np.ndarray
-    ties: np.ndarray
+from emberge_merge.methods.sparse.cut import Bracket, BracketCount, view_bit_patterns
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,15 +42,15 @@ class CountNearLimits:
             listed[: len(bracket.frequent)] = bracket.frequent
         models, lows, highs = np.array([one[:3] for one in self.brackets], np.int64).T.copy()
         counts = np.zeros((limits, 4), np.int64)
-        values, value_rows = (take_pooled_array((limits, rows.size), np.int32) for _ in range(2))
+        values, row_indices = (take_pooled_array((limits, rows.size), np.int32) for _ in range(2))
         ties = np.zeros((limits, most_frequent, row_count), np.int32)
         sizes = self.width, limits, most_frequent, row_count
-        arrays = models, lows, highs, frequent, counts, values, value_rows, ties
+        arrays = models, lows, highs, frequent, counts, values, row_indices, ties
         rows.run("count_near_limits", *sizes, *arrays)
         found = []
         for i, (above, inside, nonzero, collected) in enumerate(counts.tolist()):
             # The memory is used again by the next call, and what was collected stays.
-            kept = values[i, :collected].copy(), value_rows[i, :collected].copy()
+            kept = values[i, :collected].copy(), row_indices[i, :collected].copy()
             tie_counts = ties[i, : len(self.brackets[i].frequent)]
             found.append(BracketCount(above, inside, nonzero, *kept, tie_counts))
         return found
@@ -89,22 +61,22 @@ def _count(patterns: np.ndarray, bracket: Bracket, width: int) -> BracketCount:
     unsigned = np.dtype(f"u{patterns.itemsize}").type
     # Values below wrap around to large ones, so that one comparison finds what is inside.
     shifted = patterns.view(unsigned) - unsigned(bracket.low)
-    places = np.flatnonzero(shifted <= unsigned(bracket.high - bracket.low))
-    values = patterns[places]
-    rows = (places // width).astype(np.int32)
+    positions = np.flatnonzero(shifted <= unsigned(bracket.high - bracket.low))
+    values = patterns[positions]
+    row_indices = (positions // width).astype(np.int32)
     # The number of the frequent pattern that a value equals, from 1; 0 for the others.
-    frequent_index = np.zeros(len(places), np.int32)
+    frequent_index = np.zeros(len(positions), np.int32)
     for number, pattern in enumerate(bracket.frequent, 1):
         frequent_index += np.int32(number) * (values == pattern)
     count = -(-len(patterns) // width)
     cells = (len(bracket.frequent) + 1) * count
-    ties = np.bincount(frequent_index * count + rows, minlength=cells).reshape(-1, count)[1:]
+    ties = np.bincount(frequent_index * count + row_indices, minlength=cells).reshape(-1, count)[1:]
     is_infrequent = frequent_index == 0
     return BracketCount(
         int(np.count_nonzero(patterns > bracket.high)),
-        len(places),
+        len(positions),
         int(np.count_nonzero(patterns)),
         values[is_infrequent],
-        rows[is_infrequent],
+        row_indices[is_infrequent],
         ties,
     )

@@ -10,7 +10,7 @@ import numpy as np
 from emberge.numerics import DeltaProgram, KernelRows, hash_key, map_array, take_tensor_like
 
 if TYPE_CHECKING:
-    from emberge.numerics import Words
+    from emberge.numerics import KernelIntegers
     from torch import Tensor
 
 Line = tuple[float, float]
@@ -61,7 +61,7 @@ class KeepDrawn:
         mask = np.unpackbits(self.bits, axis=-1, count=self.width, bitorder="little")
         return deltas.mul_(deltas.new_tensor(mask).reshape(deltas.shape))
 
-    def list_kernel_arguments(self) -> list[tuple[float, Words]]:
+    def list_kernel_arguments(self) -> list[tuple[float, KernelIntegers]]:
         # Kernels read the bits by their address.
         assert self.bits.dtype == np.uint8
         assert self.bits.flags.c_contiguous

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 from emberge import Block, Measures, MergeTransform, Pass, Stats
 from emberge.contracts import as_row_shape
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from emberge_merge.methods.sparse.cut import Cut, Tally
 
-_SAMPLE = 1 << 15
+_SAMPLE_SIZE = 1 << 15
 
 
 def _join_tallies(measures: Sequence[Measures]) -> Measures:
@@ -27,7 +27,7 @@ def _join_tallies(measures: Sequence[Measures]) -> Measures:
 
 def _is_any_open(stats: Stats) -> bool:
     """Return whether any limit is still looked for."""
-    return not all(cut.final for cut in stats[-1]["cuts"])
+    return not all(cut.is_final for cut in stats[-1]["cuts"])
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,7 +39,12 @@ class Ranking(MergeTransform):
     equal values, the first ones are kept.
     """
 
-    # After the sample two read all as a rule: the first counts in a bracket, the second picks what is left.
+    counts_nonzero: ClassVar[bool] = False
+    """True if `count_kept` needs the number of nonzero values."""
+    limits_per_model: ClassVar[int] = 1
+    """Number of limits of each model, for which `count_kept` returns neighbouring numbers."""
+    # After the sample, mostly two passes read all rows: one counts in a bracket, and one picks the limit.
+    # Eight are always enough: one may find that the bracket missed the limit, four cut 63 bits by 16 each.
     passes = (
         Pass(is_exact=True, is_sample=True),
         *[Pass(is_exact=True, join=_join_tallies, is_needed=_is_any_open)] * 8,
@@ -56,34 +61,34 @@ class Ranking(MergeTransform):
         """
         raise NotImplementedError
 
-    @property
-    def counts_nonzero(self) -> bool:
-        """True if `count_kept` needs the number of nonzero values."""
-        return False
-
-    @property
-    def limits(self) -> int:
-        """Number of limits per ranking; `count_kept` returns all rankings' first limits, then the second."""
-        return 1
-
     def measure(self, block: Block, stats: Stats) -> Measures:
         import numpy as np
 
-        from emberge_merge.methods.sparse.cut import copy_off_heap
-        from emberge_merge.methods.sparse.limits import view_bit_patterns
+        from emberge_merge.methods.sparse.cut import copy_off_heap, view_bit_patterns
 
         if not stats:
             sampled = self.choose_ranked(block.take_runs(_sample_stride(block.shape)))
             patterns = [view_bit_patterns(one) for one in sampled.rows.decode_deltas()]
             return {"sample": [copy_off_heap(np.stack(patterns))]}
         cuts = stats[-1]["cuts"]
-        model_by_cut = {n: n // self.limits for n, cut in enumerate(cuts) if not cut.final}
+        model_by_cut = {
+            n: n // self.limits_per_model for n, cut in enumerate(cuts) if not cut.is_final
+        }
         return _count_block(self.choose_ranked(block), cuts, model_by_cut)
 
     def conclude(self, block: Block, stats: Stats) -> Measures:
         if len(stats) == 1:
             return {"cuts": self._begin_cuts(block, stats[0]["sample"])}
-        return {"cuts": self._choose_cuts(block, stats[-2]["cuts"], stats[-1])}
+        cuts, tallies = stats[-2]["cuts"], stats[-1]
+        if not all(cut.is_exact for cut in cuts):
+            nonzero = [tally.nonzero for tally in tallies.values()]
+            keep_counts = self.count_kept(block, cuts[0].total, nonzero)
+            cuts = [cut.with_count(keep) for cut, keep in zip(cuts, keep_counts, strict=True)]
+        narrowed = (
+            cut if cut.is_final else cut.narrow(tallies[str(number)])
+            for number, cut in enumerate(cuts)
+        )
+        return {"cuts": list(narrowed)}
 
     def _begin_cuts(self, block: Block, sampled: Sequence[np.ndarray]) -> list[Cut]:
         import numpy as np
@@ -96,20 +101,8 @@ class Ranking(MergeTransform):
         nonzero = [count * total // size for count in counts] or [total] * len(sample)
         is_exact = size == total or not self.counts_nonzero
         return [
-            Cut.begin(sample[number // self.limits], keep, total, is_exact=is_exact)
+            Cut.begin(sample[number // self.limits_per_model], keep, total, is_exact=is_exact)
             for number, keep in enumerate(self.count_kept(block, total, nonzero))
-        ]
-
-    def _choose_cuts(
-        self, block: Block, cuts: Sequence[Cut], counted: Mapping[str, Tally]
-    ) -> list[Cut]:
-        if not all(cut.is_exact for cut in cuts):
-            nonzero = [tally.nonzero for tally in counted.values()]
-            keeps = self.count_kept(block, cuts[0].total, nonzero)
-            cuts = [cut.with_count(keep) for cut, keep in zip(cuts, keeps, strict=True)]
-        return [
-            cut if cut.final else cut.narrow(counted[str(number)])
-            for number, cut in enumerate(cuts)
         ]
 
 
@@ -117,7 +110,7 @@ def _count_block(
     block: Block, cuts: Sequence[Cut], model_by_cut: Mapping[int, int]
 ) -> dict[str, Tally]:
     """Return counts for unfinished cuts; `model_by_cut` maps a cut's index to the model that it ranks."""
-    from emberge_merge.methods.sparse.limits import view_bit_patterns
+    from emberge_merge.methods.sparse.cut import view_bit_patterns
     from emberge_merge.methods.sparse.near_limits import CountNearLimits
 
     width = max(1, as_row_shape(block.shape)[1])
@@ -140,7 +133,7 @@ def _count_block(
 def _sample_stride(shape: tuple[int, ...]) -> int:
     """Return the stride of sampled runs; it does not divide a row's size, so all columns are sampled."""
     total = math.prod(shape)
-    stride = -(-total // max(_SAMPLE, min(total >> 9, 16 * _SAMPLE)))
+    stride = -(-total // max(_SAMPLE_SIZE, min(total >> 9, 16 * _SAMPLE_SIZE)))
     width = shape[-1] if shape else 1
     while stride > 1 and math.gcd(stride, width) > 1:
         stride += 1

@@ -11,7 +11,7 @@ from emberge import Block, Measures, MergeTransform, Pass, Stats
 from emberge_merge.methods.sparse.delta_sums import SumOfDeltas, SumsBeforeAndAfter
 
 if TYPE_CHECKING:
-    from emberge.numerics import Words
+    from emberge.numerics import KernelIntegers
     from torch import Tensor
 
 _TINY_SUM = 1e-7
@@ -81,7 +81,7 @@ class ScaleDeltas:
     def apply(self, deltas: Tensor, start: int) -> Tensor:
         return deltas.mul_(deltas.new_tensor(self.factors).view(-1, *[1] * (deltas.dim() - 1)))
 
-    def list_kernel_arguments(self) -> list[tuple[float, Words]]:
+    def list_kernel_arguments(self) -> list[tuple[float, KernelIntegers]]:
         return [(factor, (0, 0, 0)) for factor in self.factors]
 
 
@@ -98,5 +98,5 @@ class DivideDeltas:
     def apply(self, deltas: Tensor, start: int) -> Tensor:
         return deltas.div_(self.divisors.to(deltas))
 
-    def list_kernel_arguments(self) -> list[tuple[float, Words]]:
+    def list_kernel_arguments(self) -> list[tuple[float, KernelIntegers]]:
         return [(divisor, (0, 0, 0)) for divisor in self.divisors.flatten().tolist()]

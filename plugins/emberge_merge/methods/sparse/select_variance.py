@@ -11,10 +11,10 @@ from emberge import Block, PerTensor, Stats
 from emberge_merge.methods.sparse.ranking import Ranking
 
 if TYPE_CHECKING:
-    from emberge.numerics import Words
+    from emberge.numerics import KernelIntegers
     from torch import Tensor
 
-    from emberge_merge.methods.sparse.limits import Limit
+    from emberge_merge.methods.sparse.cut import Limit
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -65,7 +65,7 @@ class TakeVariance:
     def apply(self, deltas: Tensor, start: int) -> Tensor:
         return _compute_variance(deltas)[None]
 
-    def list_kernel_arguments(self) -> list[tuple[float, Words]]:
+    def list_kernel_arguments(self) -> list[tuple[float, KernelIntegers]]:
         return [(1 / self.models, (0, 0, 0))] * self.models
 
 
@@ -84,8 +84,8 @@ class KeepVaried:
         # What stays is above zero, so signs make the mask, faster than a comparison's truths.
         return deltas.mul_(variances.sign_())
 
-    def list_kernel_arguments(self) -> list[tuple[float, Words]]:
-        return [(1 / self.models, self.limit.words())] * self.models
+    def list_kernel_arguments(self) -> list[tuple[float, KernelIntegers]]:
+        return [(1 / self.models, self.limit.as_kernel_integers())] * self.models
 
 
 def _compute_variance(deltas: Tensor) -> Tensor:

@@ -4,10 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from emberge import Block, PerModel, Stats
 
 from emberge_merge.methods.sparse.ranking import Ranking
+
+if TYPE_CHECKING:
+    from emberge.numerics import KernelIntegers
+    from torch import Tensor
+
+    from emberge_merge.methods.sparse.cut import Limit
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,8 +43,6 @@ class Trim(Ranking):
         return [count_share(share, total) for share in block.options.density.tolist()]
 
     def apply(self, block: Block, stats: Stats) -> Block:
-        from emberge_merge.methods.sparse.limits import KeepLargest
-
         return block.record(KeepLargest([cut.limit for cut in stats[-1]["cuts"]]))
 
 
@@ -71,15 +76,13 @@ class TrimOutliers(Ranking):
     weight_role = "unused"
     needs_torch = False
 
-    limits = 2
+    limits_per_model = 2
 
     def count_kept(self, block: Block, total: int, nonzero: Sequence[int]) -> Sequence[int]:
         pairs = zip(block.options.density.tolist(), block.options.gamma.tolist(), strict=True)
         return [bound for pair in pairs for bound in compute_bounds(*pair, total)]
 
     def apply(self, block: Block, stats: Stats) -> Block:
-        from emberge_merge.methods.sparse.limits import KeepLargest
-
         limits = [cut.limit for cut in stats[-1]["cuts"]]
         return block.record(KeepLargest(limits[::2])).record(KeepLargest(limits[1::2], undo=True))
 
@@ -91,3 +94,29 @@ def compute_bounds(density: float, gamma: float, total: int) -> tuple[int, int]:
     target = count_share(density, total)
     upper = total - max(0, total - target - int(gamma * total))
     return upper, upper - target
+
+
+@dataclass(frozen=True, slots=True)
+class KeepLargest:
+    """A change that keeps each model's values at or above its limit or, with `undo`, those below it."""
+
+    limits: Sequence[Limit]
+    undo: bool = False
+
+    @property
+    def kernel(self) -> str:
+        return "undo" if self.undo else "keep"
+
+    def apply(self, deltas: Tensor, start: int) -> Tensor:
+        from emberge.numerics import take_tensor_like
+
+        flat = deltas.view(len(deltas), -1)
+        largest = take_tensor_like(flat[0]) if self.undo else None
+        for limit, values in zip(self.limits, flat, strict=True):
+            limit.keep(values, values if largest is None else largest, start)
+            if largest is not None:
+                values.sub_(largest)
+        return deltas
+
+    def list_kernel_arguments(self) -> list[tuple[float, KernelIntegers]]:
+        return [(0.0, limit.as_kernel_integers()) for limit in self.limits]

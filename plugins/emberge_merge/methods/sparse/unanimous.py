@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from emberge import Block, MergeTransform, Stats
 
 if TYPE_CHECKING:
-    from emberge.numerics import Words
+    from emberge.numerics import KernelIntegers
     from torch import Tensor
 
 
@@ -44,5 +44,5 @@ class KeepUnanimous:
         agree = deltas.sign().sum(0).abs_().sub_(len(deltas) - 1).clamp_(min=0)
         return deltas.mul_(agree)
 
-    def list_kernel_arguments(self) -> list[tuple[float, Words]]:
+    def list_kernel_arguments(self) -> list[tuple[float, KernelIntegers]]:
         return []
