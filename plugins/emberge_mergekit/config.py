@@ -94,11 +94,11 @@ class Config:
     place: ConfigPlace
 
 
-def read_document(text: str, path: Path | None, problems: list[Problem]) -> ConfigPlace | None:
-    """Return the document of a YAML text; None after reporting problems of its YAML."""
-    label = path or "config"
+def read_document(text: str, path: Path | None) -> tuple[ConfigPlace | None, list[Problem]]:
+    """Return (document of a YAML text or None, problems of its YAML)."""
+    label, problems = path or "config", list[Problem]()
     node = read_yaml(text, lambda line: f"{label}:{line}", problems, what="the config")
-    return None if node is None else ConfigPlace(node, node.where)
+    return None if node is None else ConfigPlace(node, node.where), problems
 
 
 def is_config(document: ConfigPlace) -> bool:
@@ -107,27 +107,27 @@ def is_config(document: ConfigPlace) -> bool:
     return "steps" not in keys and bool(keys & {"merge_method", *SHAPE_KEYS})
 
 
-def read_config(document: ConfigPlace, problems: list[Problem]) -> Config | None:
-    """Return a document as a config; None after reporting what mergekit does not take."""
+def read_config(document: ConfigPlace) -> tuple[Config | None, list[Problem]]:
+    """Return (config of a document or None, problems: what mergekit refuses, and what it would pass over)."""
     with without_chatter():
         from mergekit.config import MergeConfiguration
     from pydantic import ValidationError
 
     if not isinstance(document.node, Fields):
-        problems.append(Problem("a config is a mapping", document.where))
-        return None
+        return None, [Problem("a config is a mapping", document.where)]
     try:
         content = MergeConfiguration.model_validate(to_plain(document.node))
     except ValidationError as error:
         fields = [*MergeConfiguration.model_fields]
-        problems += _find_unknown_keys(document, fields, "the config")
-        problems += _describe_errors(error.errors(), document)
-        return None
+        unknown_keys = _find_unknown_keys(document, fields, "the config")
+        return None, [*unknown_keys, *_describe_errors(error.errors(), document)]
     except RuntimeError as error:  # of mergekit's own checks
-        problems.append(Problem(str(error), document.where))
-        return None
-    problems += _find_passed_over(content, document, "the config")
-    return Config(content, _read_sources(content, document, problems), document)
+        return None, [Problem(str(error), document.where)]
+    sources, problems = _read_sources(content, document)
+    return Config(content, sources, document), [
+        *_find_passed_over(content, document, "the config"),
+        *problems,
+    ]
 
 
 def _describe_errors(errors: list[Any], document: ConfigPlace) -> Iterator[Problem]:
@@ -174,15 +174,15 @@ def _find_unknown_keys(place: ConfigPlace, fields: list[str], label: str) -> Ite
 
 
 def _read_sources(
-    content: MergeConfiguration, place: ConfigPlace, problems: list[Problem]
-) -> MergedSources | None:
-    """Return the models of a document; None after reporting that layers are cut or stacked."""
+    content: MergeConfiguration, place: ConfigPlace
+) -> tuple[MergedSources | None, list[Problem]]:
+    """Return (models of a document, no problems); (None, problems) if layers are cut or stacked."""
     scopes = [Scope(content.parameters or {}, place.at("parameters"))]
     if content.modules:
-        return None  # `_find_passed_over` reports them
+        return None, []  # `_find_passed_over` reports them
     if content.models:
         sources = _list_sources(content.models, place.at("models"))
-        return MergedSources(sources, content.base_model, tuple(scopes), place.at("models"))
+        return MergedSources(sources, content.base_model, tuple(scopes), place.at("models")), []
     one, at = content.slices[0], place.at("slices", 0)
     ranges = {tuple(source.layer_range) for source in one.sources}
     if len(content.slices) > 1 or len(ranges) != 1 or min(ranges)[0] != 0:
@@ -190,12 +190,11 @@ def _read_sources(
             "'slices' is taken for one slice with all layers of each model; layers are not cut or stacked: "
             "run the config by `mergekit-yaml`, and merge its result"
         )
-        problems.append(Problem(message, place.at("slices").where))
-        return None
+        return None, [Problem(message, place.at("slices").where)]
     sources = _list_sources(one.sources, at.at("sources"))
     scopes.insert(0, Scope(one.parameters or {}, at.at("parameters")))
     base = one.base_model or content.base_model
-    return MergedSources(sources, base, tuple(scopes), at, max(ranges)[1])
+    return MergedSources(sources, base, tuple(scopes), at, max(ranges)[1]), []
 
 
 def _list_sources(sources: list[Any], place: ConfigPlace) -> tuple[Source, ...]:

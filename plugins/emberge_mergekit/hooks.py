@@ -14,9 +14,8 @@ _STEPS_KEY = re.compile(r"^steps[ \t]*:", re.MULTILINE)
 
 @hookimpl
 def read_recipe(text: str, path: Path | None) -> str | None:
-    if _STEPS_KEY.search(
-        text
-    ):  # one of ours, whose reader need not wait for the translator's import
+    # A recipe of emberge need not wait for the translator's import.
+    if _STEPS_KEY.search(text):
         return None
     from emberge_mergekit.translate import translate
 

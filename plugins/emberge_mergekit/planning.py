@@ -34,11 +34,9 @@ class PlannedMerge:
     layers: int | None
 
 
-def plan_sources(
-    merged: MergedSources, method: Any, problems: list[Problem]
-) -> PlannedMerge | None:
-    """Return the translated merge, or None if it has problems, which are reported."""
-    before = len(problems)
+def plan_sources(merged: MergedSources, method: Any) -> tuple[PlannedMerge | None, list[Problem]]:
+    """Return (translated merge, no problems) or (None, problems)."""
+    problems: list[Problem] = []
     sources = merged.sources
     is_listed = merged.base is None or merged.base in [s.model for s in sources]
     if merged.base is not None and not is_listed and merged.layers is None:
@@ -49,18 +47,22 @@ def plan_sources(
         method.validate_inputs([source.model for source in sources], merged.base)
     except ValueError as error:
         problems.append(Problem(f"merge method '{name}': {error}", merged.place.where))
-    scope_settings = [
-        read_scope(s, declared, name, problems, of_model=False) for s in merged.scopes
-    ]
-    source_settings = [
-        read_scope(s.scope, declared, name, problems, of_model=True) for s in sources
-    ]
+    scopes = [read_scope(one, declared, name, of_model=False) for one in merged.scopes]
+    source_scopes = [read_scope(one.scope, declared, name, of_model=True) for one in sources]
+    problems += [problem for _, listed in (*scopes, *source_scopes) for problem in listed]
     has_base = method.spec.contract.base != "ignored"
     base = next((s for s in sources if has_base and s.model == merged.base), None)
-    planner = _Planner(name, declared, merged, sources, base, scope_settings, source_settings)
-    if len(problems) == before:
-        problems += planner.find_missing()
-    return planner.plan() if len(problems) == before else None
+    planner = _Planner(
+        name,
+        declared,
+        merged,
+        sources,
+        base,
+        scope_settings=[settings for settings, _ in scopes],
+        source_settings=[settings for settings, _ in source_scopes],
+    )
+    problems = problems or list(planner.find_missing())
+    return (None if problems else planner.plan()), problems
 
 
 @dataclass(frozen=True)
@@ -103,18 +105,23 @@ class _Planner:
     def plan(self) -> PlannedMerge:
         """Return the plan."""
         shared = dict(self._collect(self.scope_settings, lambda p: p.scope == "shared"))
-        of_models: list[dict[str, Setting]] = [
+        with_weights = [
             dict(self._collect(scopes, lambda p: p.scope != "shared")) for _, scopes in self._models
         ]
-        weights = [settings.pop("weight", ()) for settings in of_models]
+        weights = [settings.get("weight", ()) for settings in with_weights]
+        of_models: list[Settings] = [
+            {name: setting for name, setting in settings.items() if name != "weight"}
+            for settings in with_weights
+        ]
         if self.method == "passthrough":  # it has one model, whose parameters are the merge's
-            shared |= of_models.pop()
-            of_models.append({})
+            shared, of_models = {**shared, **of_models[0]}, [{}]
         match = find_equivalent(self.method, shared, based=self.base is not None)
         if match is None or not all(map(match.takes, of_models)):
             links: tuple[Link, ...] = (_link_of_mergekit(self.method, shared),)
             notes: tuple[str, ...] = ("merged by mergekit's own code, a whole tensor at a time",)
-            options = [{"mergekit": settings} if settings else {} for settings in of_models]
+            options: Sequence[Mapping[str, Settings]] = [
+                {"mergekit": settings} if settings else {} for settings in of_models
+            ]
         else:
             links, options = _split_options_by_owner(match, of_models)
             notes = match.notes

@@ -43,19 +43,15 @@ Settings = Mapping[str, Setting]
 
 
 def read_scope(
-    scope: Scope,
-    declared: Mapping[str, Any],
-    method: str,
-    problems: list[Problem],
-    *,
-    of_model: bool,
-) -> Settings:
-    """Return the settings of one `parameters` mapping, in the types that the method declares.
+    scope: Scope, declared: Mapping[str, Any], method: str, *, of_model: bool
+) -> tuple[Settings, list[Problem]]:
+    """Return (settings of one `parameters` mapping in the types that the method declares, problems).
 
     With `of_model` the parameters are those of one model, where mergekit reads no parameter of the whole
     merge.
     """
     settings: dict[str, Setting] = {}
+    problems: list[Problem] = []
     for name, value in scope.parameters.items():
         place, parameter = scope.place.at(name), declared.get(name)
         if name == UNUSED_PARAMETER:
@@ -74,7 +70,7 @@ def read_scope(
             texts = list(_describe_value_problems(name, parameter, value))
             problems += [Problem(text, place.where) for text in texts]
             settings[name] = () if texts else _read_setting(parameter, value)
-    return settings
+    return settings, problems
 
 
 def _list_conditions(value: Any) -> list[tuple[str | None, Any]]:

@@ -49,13 +49,17 @@ def translate(text: str, path: Path | None) -> str | None:
     """
     if not any(f"{key}:" in text or f'{key}"' in text for key in ("merge_method", *SHAPE_KEYS)):
         return None
-    problems: list[Problem] = []
-    document = read_document(text, path, problems)
+    document, problems = read_document(text, path)
     is_read = document is not None and is_config(document)
     if not is_read and not re.search(r"^merge_method\s*:", text, re.M):
         return None
-    config = read_config(document, problems) if document is not None else None
-    merge = _plan(config, problems) if config is not None else None
+    config, merge = None, None
+    if document is not None:
+        config, config_problems = read_config(document)
+        problems += config_problems
+    if config is not None:
+        merge, merge_problems = _plan(config)
+        problems += merge_problems
     if problems or config is None or merge is None:
         by_line = sorted(problems, key=lambda problem: int(problem.where.rpartition(":")[2]))
         raise RecipeError(dict.fromkeys(by_line))
@@ -64,17 +68,20 @@ def translate(text: str, path: Path | None) -> str | None:
     return "".join(f"{line}\n" for line in writer.lines)
 
 
-def _plan(config: Config, problems: list[Problem]) -> PlannedMerge | None:
+def _plan(config: Config) -> tuple[PlannedMerge | None, list[Problem]]:
+    """Return (merge of a config or None, problems)."""
     name, place = config.content.merge_method, config.place.at("merge_method")
     method = find_method(name)
     if method is None:
         names = list_methods()
         hint = suggest(name, names) or f"; there are {', '.join(names)}"
-        problems.append(Problem(f"there is no merge method '{name}'{hint}", place.where))
-        return None
+        return None, [Problem(f"there is no merge method '{name}'{hint}", place.where)]
+    merge, problems = None, list[Problem]()
+    if config.merged is not None:
+        merge, problems = plan_sources(config.merged, method)
     if _find_tokenizer(config) == "base" and config.content.base_model is None:
         problems.append(Problem("the tokenizer is the base's, and there is none", place.where))
-    return None if config.merged is None else plan_sources(config.merged, method, problems)
+    return merge, problems
 
 
 def _find_tokenizer(config: Config) -> str | ModelReference | None:

@@ -16,6 +16,8 @@ from emberge.contracts import AuxiliaryMetrics, Figure, HeatMap
 from torch import Tensor
 from torch.nn.functional import one_hot
 
+from emberge_moe.dense_model import name_load
+
 # An expert is dead below this share of the tokens, and below this part of an even share.
 _DEAD_SHARE = 0.01
 _DEAD_PART_OF_EVEN = 0.1
@@ -131,7 +133,7 @@ class RouterHealth(AuxiliaryMetrics):
         gates = (loads.gates / loads.tokens).tolist()
         for layer, shares, gate in zip(self.layers, loads.shares.tolist(), gates, strict=True):
             for expert, share in enumerate(shares):
-                yield f"load/{layer}/{expert}", share
+                yield name_load(layer, expert), share
             yield f"load_entropy/{layer}", self._measure_entropy(shares)
             yield f"dead_experts/{layer}", float(self._count_dead_experts(shares))
             yield f"gate_sum/{layer}", gate
@@ -156,7 +158,7 @@ class RouterHealth(AuxiliaryMetrics):
     def figures(self, points: Sequence[tuple[int, Mapping[str, float]]]) -> Sequence[Figure]:
         single = len(self.layers) * self.experts <= _MOST_FIGURE_ROWS
         rows = {
-            f"layer {layer}, expert {expert}": f"load/{layer}/{expert}"
+            f"layer {layer}, expert {expert}": name_load(layer, expert)
             for layer in self.layers
             for expert in range(self.experts)
         }

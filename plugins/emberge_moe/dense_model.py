@@ -18,6 +18,10 @@ _BERT = r"(encoder\.layer\.(\d+)\.)((?:intermediate|output)\.dense\.\w+)"
 
 ROUTED_TYPE = "emberge_routed"
 """The model type of upcycled models."""
+ROTARY_TYPE = "jina_embeddings_v3"
+"""The model type of XLM-R with rotary positions, whose tensors have other names on disk than in memory."""
+FUSED_NAME = ".mixer.Wqkv."
+"""The part of the name on disk of a rotary model's one matrix of query, key and value."""
 LayerChoice = Literal["alternate", "all"] | tuple[WholeNumber, ...]
 
 # Tensors of feed-forward blocks by model type: (block, number of the layer, name below the block), in the
@@ -26,9 +30,14 @@ LayerChoice = Literal["alternate", "all"] | tuple[WholeNumber, ...]
 BLOCKS = {
     **dict.fromkeys(("bert", "roberta", "xlm-roberta"), _BERT),
     **dict.fromkeys(("qwen3", "llama", "mistral", "eurobert", "granite", "gemma3_text"), _MLP),
-    "jina_embeddings_v3": r"((?:encoder\.)?layers\.(\d+)\.mlp\.)((?:fc1|fc2)\.\w+)",
+    ROTARY_TYPE: r"((?:encoder\.)?layers\.(\d+)\.mlp\.)((?:fc1|fc2)\.\w+)",
     "modernbert": r"(layers\.(\d+)\.mlp\.)((?:Wi|Wo)\.\w+)",
 }
+
+
+def name_load(layer: int, expert: int) -> str:
+    """Return the name of the metric that trainings log for the share of tokens that an expert gets."""
+    return f"load/{layer}/{expert}"
 
 
 def has_experts(config: Mapping[str, Any]) -> bool:

@@ -23,7 +23,7 @@ from emberge import (
 from emberge.model_folder import Checkpoint
 from emberge.tensor_files import TensorSpec
 
-from emberge_moe.dense_model import ROUTED_TYPE, has_experts
+from emberge_moe.dense_model import ROUTED_TYPE, has_experts, name_load
 from emberge_moe.expert_tensors import AveragedTensor
 from emberge_moe.routed_format import CODE, RestoredTensors, restore_tensors
 
@@ -169,7 +169,7 @@ def read_load(folder: Path, routed: RoutedModel) -> dict[int, list[float]]:
     latest = {row["name"]: row["value"] for row in map(json.loads, lines)}
     shares = {}
     for layer, experts in routed.restored.experts.items():
-        names = [f"load/{layer}/{number}" for number in range(len(experts))]
+        names = [name_load(layer, expert) for expert in range(len(experts))]
         if any(name not in latest for name in names):
             raise CheckpointError(
                 f"{folder}: has no load of layer {layer}; name a training of this model with the backbone "

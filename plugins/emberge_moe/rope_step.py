@@ -27,9 +27,10 @@ from emberge.tensor_files import TensorSpec
 from emberge.wording import join_some
 from emberge_encoder import Layout
 
+from emberge_moe.dense_model import FUSED_NAME, ROTARY_TYPE
 from emberge_moe.expert_tensors import JoinedTensor
 
-_FROM, _TO = "xlm-roberta", "jina_embeddings_v3"
+_XLMR_TYPE = "xlm-roberta"
 # Names of XLM-R and, as its own class stores them, of the rotary model.
 _RENAMED_TENSORS = (
     (r"embeddings\.LayerNorm\.", "emb_ln."),
@@ -149,10 +150,10 @@ def build_rotary_config(
         CheckpointError: if the model is not an XLM-R.
     """
     config = checkpoint.config
-    if config.get("model_type") != _FROM:
+    if config.get("model_type") != _XLMR_TYPE:
         raise CheckpointError(
             f"{checkpoint.folder}: is '{config.get('model_type')}'; rope takes XLM-R (xlm-roberta), whose "
-            f"rotary class is {_TO}"
+            f"rotary class is {ROTARY_TYPE}"
         )
     kept_settings: Mapping[str, Any] = {k: v for k, v in config.items() if k not in _UNKNOWN_KEYS}
     masked = not checkpoint.has_weights or any(
@@ -161,7 +162,7 @@ def build_rotary_config(
     return {
         "layer_norm_eps": 1e-12,  # XLM-R's, where its config does not name one
         **kept_settings,
-        "model_type": _TO,
+        "model_type": ROTARY_TYPE,
         "architectures": [_CLASSES[masked]],
         "max_position_embeddings": max_length,
         "rope_parameters": {"rope_type": "default", "rope_theta": rope_theta},
@@ -187,7 +188,7 @@ def list_rotary_tensors(checkpoint: Checkpoint) -> list[TensorSpec]:
             continue
         elif match := _ATTENTION.fullmatch(name):
             if match[2] == "query":
-                fused_name = f"{prefix}encoder.layers.{match[1]}.mixer.Wqkv.{match[3]}"
+                fused_name = f"{prefix}encoder.layers.{match[1]}{FUSED_NAME}{match[3]}"
                 parts = tuple(
                     names.specs[name.replace("query", p)] for p in ("query", "key", "value")
                 )
@@ -198,8 +199,8 @@ def list_rotary_tensors(checkpoint: Checkpoint) -> list[TensorSpec]:
             unknown_names.append(name)
     if unknown_names:
         raise CheckpointError(
-            f"{checkpoint.folder}: {join_some(unknown_names)}: {_TO} has no place for it; take the plain "
-            "model or the one with its masked-LM head"
+            f"{checkpoint.folder}: {join_some(unknown_names)}: {ROTARY_TYPE} has no place for it; take the "
+            "plain model or the one with its masked-LM head"
         )
     return rotary
 

@@ -11,7 +11,7 @@ from typing import Any
 from emberge.tensor_files import TensorSpec
 from emberge.tensor_names import find_prefix
 
-from emberge_moe.dense_model import ROUTED_TYPE, DenseModel, LayerRouting
+from emberge_moe.dense_model import FUSED_NAME, ROTARY_TYPE, ROUTED_TYPE, DenseModel, LayerRouting
 from emberge_moe.expert_tensors import JoinedTensor, slice_tensor
 
 CODE = Path(__file__).parent / "modeling_emberge_routed.py"
@@ -24,8 +24,7 @@ AUTO_MAP = {
 """The value of `auto_map` in a routed model's config.json, which names the classes in its code."""
 _ROUTER = re.compile(r"(.*(?:layers|layer)\.(\d+)\.(?:mlp\.)?)router\.weight")
 
-# The model type whose tensors have other names on disk than in memory, and parts of both names.
-_ROTARY_TYPE = "jina_embeddings_v3"
+# Parts of the names of a rotary model's tensors on disk and in memory.
 _RENAMED_TENSORS = (
     ("emb_ln.", "embeddings.LayerNorm."),
     ("encoder.layers.", "layers."),
@@ -33,9 +32,8 @@ _RENAMED_TENSORS = (
     (".norm2.", ".post_mlp_layernorm."),
     (".mixer.out_proj.", ".self_attn.o_proj."),
 )
-# Its one matrix of query, key and value on disk, and the three in memory.
-_FUSED_NAME = ".mixer.Wqkv."
-_SPLIT = tuple(f".self_attn.{one}_proj." for one in "qkv")
+# Its matrices of query, key and value in memory.
+_SPLIT_NAMES = tuple(f".self_attn.{one}_proj." for one in "qkv")
 
 
 @dataclass(frozen=True)
@@ -124,36 +122,36 @@ def restore_tensors(model_type: str, specs: Mapping[str, TensorSpec]) -> Restore
 
 def _fuse_parts(model_type: str, specs: Mapping[str, TensorSpec]) -> Iterator[TensorSpec]:
     """Yield tensors under their names on disk; query, key and value are joined if the type fuses them."""
-    first, *others = _SPLIT
+    first, *others = _SPLIT_NAMES
     for name, spec in specs.items():
-        if model_type != _ROTARY_TYPE or not any(part in name for part in _SPLIT):
+        if model_type != ROTARY_TYPE or not any(part in name for part in _SPLIT_NAMES):
             yield spec.with_name(name)
         elif first in name:
             parts = (spec, *(specs[name.replace(first, other)] for other in others))
             rows = sum(part.shape[0] for part in parts)
-            fused = name.replace(first, _FUSED_NAME)
+            fused = name.replace(first, FUSED_NAME)
             yield JoinedTensor(fused, (rows, *spec.shape[1:]), spec.dtype, parts=parts)
 
 
 def _to_loaded_name(model_type: str, name: str) -> str:
     """Return the name in memory of a model type's tensor on disk; both names without the prefix."""
-    for stored, loaded in _RENAMED_TENSORS if model_type == _ROTARY_TYPE else ():
+    for stored, loaded in _RENAMED_TENSORS if model_type == ROTARY_TYPE else ():
         name = _replace_part(name, stored, loaded)
     return name
 
 
 def _to_stored_name(model_type: str, name: str) -> str:
     """Return the name on disk of a model type's tensor in memory; both names without the prefix."""
-    for stored, loaded in _RENAMED_TENSORS if model_type == _ROTARY_TYPE else ():
+    for stored, loaded in _RENAMED_TENSORS if model_type == ROTARY_TYPE else ():
         name = _replace_part(name, loaded, stored)
     return name
 
 
 def _split_name(model_type: str, fused: str) -> list[str]:
     """Return the names in memory of the three parts of a fused matrix on disk; empty for other tensors."""
-    if model_type != _ROTARY_TYPE or _FUSED_NAME not in fused:
+    if model_type != ROTARY_TYPE or FUSED_NAME not in fused:
         return []
-    return [_to_loaded_name(model_type, fused.replace(_FUSED_NAME, part)) for part in _SPLIT]
+    return [_to_loaded_name(model_type, fused.replace(FUSED_NAME, part)) for part in _SPLIT_NAMES]
 
 
 def _replace_part(name: str, old: str, new: str) -> str:

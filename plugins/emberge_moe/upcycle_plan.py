@@ -115,12 +115,12 @@ class UpcyclePlan:
 
     def write(self, workspace: Workspace) -> None:
         """Write the model into the step's folder, with one copy job for each tensor."""
-        from emberge.merging import build_result
+        from emberge.merging import UPCYCLING_KEY, build_result
 
         checkpoint = self.dense.checkpoint
         config = build_routed_config(self.dense, self.routing)
         # Models that are trained from this one keep it: a merge knows its siblings by it.
-        config["upcycling"] = workspace.provenance["fingerprint"]
+        config[UPCYCLING_KEY] = workspace.provenance["fingerprint"]
         files: dict[str, Any] = {
             checkpoint.locate_in_trunk("config.json"): config,
             checkpoint.locate_in_trunk(CODE.name): CODE.read_text(encoding="utf-8"),

@@ -78,9 +78,9 @@ def embed_tokens(embedder: TextEmbedder, ids: Iterable[int]) -> NDArray[np.float
     """
     (probe,) = embedder.encoder.tokenise([_PROBE], prompt="", max_length=None)
     (is_of_text,) = embedder.mask_text_tokens([probe])
-    places = np.flatnonzero(is_of_text)
-    before = list(probe.ids[: places[0]]) if len(places) else list(probe.ids)
-    after = list(probe.ids[places[-1] + 1 :]) if len(places) else []
+    of_text = np.flatnonzero(is_of_text)
+    before = list(probe.ids[: of_text[0]]) if len(of_text) else list(probe.ids)
+    after = list(probe.ids[of_text[-1] + 1 :]) if len(of_text) else []
     return embedder.embed_tokens([TokenisedText([*before, token, *after]) for token in ids])
 
 
@@ -139,7 +139,7 @@ def read_tokenizer(folder: Path) -> Any:
     """Return the tokenizer of a model folder in its fast form, without truncation and padding.
 
     Raises:
-        CheckpointError: if it cannot be loaded, or has no fast form, which static models need.
+        CheckpointError: if it cannot be loaded, or has no fast form.
     """
     from emberge.model_folder import Checkpoint
     from emberge_encoder import load_tokenizer
@@ -147,9 +147,7 @@ def read_tokenizer(folder: Path) -> Any:
     tokenizer_folder = Checkpoint(folder).tokenizer_folder
     tokenizer = getattr(load_tokenizer(tokenizer_folder), "backend_tokenizer", None)
     if tokenizer is None:
-        raise CheckpointError(
-            f"{folder}: its tokenizer has no fast form (tokenizer.json), which static models need"
-        )
+        raise CheckpointError(f"{folder}: its tokenizer has no fast form (tokenizer.json)")
     tokenizer.no_truncation()
     tokenizer.no_padding()
     return tokenizer

@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from emberge.encoding import forward
 from emberge.files import clear_torn
 from emberge.training import PlannedBatch, Session, TrainingState
 from torch import Tensor, nn
+from torch.utils.hooks import RemovableHandle
 
 # Texts that are put in order of their length at once: more fill chunks better.
 WINDOW_TEXTS = 512
@@ -147,16 +149,16 @@ def _find_layers(
 ) -> list[SummedInput]:
     modules = dict(encoder.module.named_modules())
     inputs_by_module: dict[str, list[Tensor]] = {}
+
+    def keep_input(name: str, inputs: Tensor) -> None:
+        inputs_by_module.setdefault(name, []).append(inputs)
+
     hooks = []
     for name, module in modules.items():
         weight = tensor_names.get(f"{name}.weight" if name else "weight")
         is_linear = isinstance(module, nn.Linear)
         if weight and (is_linear or (isinstance(module, nn.Embedding) and weight in vocabulary)):
-            hooks.append(
-                _hook_inputs(
-                    module, lambda x, name=name: inputs_by_module.setdefault(name, []).append(x)
-                )
-            )
+            hooks.append(_hook_inputs(module, partial(keep_input, name)))
     try:
         with torch.no_grad():
             forward(encoder, [text])
@@ -191,16 +193,13 @@ class GramCounter:
             layer.module: torch.zeros(layer.shape, dtype=torch.float64, device=device)
             for layer in layers
         }
-        self._hooks: list[Any] = []
+        self._hooks: list[RemovableHandle] = []
 
     def __enter__(self) -> GramCounter:
         modules = dict(self._encoder.module.named_modules())
         for layer in self._layers:
-            self._hooks.append(
-                _hook_inputs(
-                    modules[layer.module], lambda x, layer=layer: self._add_inputs(layer, x)
-                )
-            )
+            receive = partial(self._add_inputs, layer)
+            self._hooks.append(_hook_inputs(modules[layer.module], receive))
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -237,7 +236,9 @@ class GramCounter:
                 yield tensor_names[f"{name}.weight"], total
 
 
-def _hook_inputs(module: nn.Module, receive: Any) -> Any:
+def _hook_inputs(module: nn.Module, receive: Callable[[Tensor], object]) -> RemovableHandle:
+    """Call `receive` with the input of every later call of a module, until the handle is removed."""
+
     def record_inputs(_: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         receive((args[0] if args else kwargs["input"]).detach())
 

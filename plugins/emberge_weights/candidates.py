@@ -20,7 +20,7 @@ from emberge_weights.unit_scores import (
     compute_standard_error,
 )
 
-# Place of equal weights among the candidates.
+# Index of equal weights among the candidates; next come the members alone (`find_single_candidate`).
 EQUAL_CANDIDATE = 0
 # Low ones draw near a single model, high ones near equal weights.
 CONCENTRATIONS = (0.3, 1.0, 3.0, 10.0)
@@ -70,6 +70,11 @@ def list_fixed_candidates(models: int, base: bool, base_share: float = 0.0) -> A
     return np.stack(rows)
 
 
+def find_single_candidate(member: int) -> int:
+    """Return the index of the candidate in which one member, given by its number, has all the weight."""
+    return EQUAL_CANDIDATE + 1 + member
+
+
 def measure_distance_from_equal(weights: Array) -> Array:
     """Return the distance of each weighting from the first: the share of weight that is moved, 0 to 1."""
     distance: Array = np.abs(weights - weights[EQUAL_CANDIDATE]).sum(1) / 2
@@ -81,12 +86,12 @@ def _yield_drawn(models: int, base: bool, rng: np.random.Generator) -> itertools
 
     def draw_weighting(number: int) -> Array:
         concentration = CONCENTRATIONS[number % len(CONCENTRATIONS)]
-        kind = (number // len(CONCENTRATIONS)) % 3
-        if kind == 1 and members > 2:
+        variant = (number // len(CONCENTRATIONS)) % 3
+        if variant == 1 and members > 2:
             return np.insert(
                 rng.dirichlet([concentration] * (members - 1)), rng.integers(members), 0.0
             )
-        if kind == 2 and base:
+        if variant == 2 and base:
             share = rng.uniform(SHARES[0], SHARES[-1])
             return np.append((1 - share) * rng.dirichlet([concentration] * models), share)
         return rng.dirichlet([concentration] * members)
@@ -124,7 +129,7 @@ def search_weights(
     weights = draw_candidates(
         count - base, base, candidates, make_seed(seed, "candidates"), base_share
     )
-    pool = weights[: 1 + count]  # equal weights, and every member alone
+    pool = weights[[EQUAL_CANDIDATE, *map(find_single_candidate, range(count))]]
     scores = [
         score_set(judged_set, [member[number] for member in members], weights, pool)
         for number, judged_set in enumerate(sets)
@@ -160,7 +165,7 @@ class HeldOut:
         return self.difference + 1.96 * self.error
 
     @property
-    def clear(self) -> bool:
+    def is_clear(self) -> bool:
         """True if the whole interval is above zero."""
         return self.low > 0
 
@@ -194,14 +199,14 @@ def choose_weighting(
     than the base alone.
     """
     gain = measure_held_out(scores, lambda seen: choose_simplest(weights, seen), seed)
-    if gain.clear:
+    if gain.is_clear:
         contributions = [set_scores.compute_contributions() for set_scores in scores]
         return ChosenWeighting(choose_simplest(weights, contributions), gain)
     if cautious is None:
         return ChosenWeighting(EQUAL_CANDIDATE, gain)
-    base_alone = weights.shape[1]  # after equal weights comes each member alone, the base last
-    over_base = compare_pair(scores, [base_alone, EQUAL_CANDIDATE])
-    return ChosenWeighting(EQUAL_CANDIDATE if over_base.clear else cautious, gain, over_base)
+    base = weights.shape[1] - 1  # the last member
+    over_base = compare_pair(scores, [find_single_candidate(base), EQUAL_CANDIDATE])
+    return ChosenWeighting(EQUAL_CANDIDATE if over_base.is_clear else cautious, gain, over_base)
 
 
 def choose_simplest(weights: Array, contributions: Sequence[Array]) -> int:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,26 +23,26 @@ class VectorRows(Protocol):
 
     def __len__(self) -> int: ...
 
-    def __getitem__(self, places: Any) -> NDArray[np.float32]: ...
+    def __getitem__(self, row_numbers: Any) -> NDArray[np.float32]: ...
 
 
 @dataclass(frozen=True, eq=False)
-class SideVectors:
+class SetVectors:
     """Vectors of a set's queries and documents by one member."""
 
     queries: VectorRows
     documents: VectorRows
 
 
-VectorsBySet = Sequence[Sequence[SideVectors]]
+VectorsBySet = Sequence[Sequence[SetVectors]]
 """Each member's vectors of every set, [members][sets]."""
 
 
-def find_prompt(prompts: Mapping[str, str], judged_set: JudgedSet, side: str) -> str:
-    """Return a model's own prompt for the side `query` or `document` of a set; "" for pairs."""
+def find_prompt(prompts: Mapping[str, str], judged_set: JudgedSet, text_side: str) -> str:
+    """Return a model's own prompt for texts that are a `query` or a `document` of a set; "" for pairs."""
     if judged_set.gold:
         return ""
-    names = [side, "passage"] if side == "document" else [side]
+    names = [text_side, "passage"] if text_side == "document" else [text_side]
     return next((prompts[name] for name in names if name in prompts), "")
 
 
@@ -76,9 +75,8 @@ def build_member_inputs(models: Sequence[Model], weights: Sequence[float]) -> li
 def describe_member_problems(inputs: Sequence[MergeInput], strategy: Stage) -> Iterator[str]:
     """Yield reasons why members cannot be merged, or why their ensemble does not predict their merge."""
     plan = plan_merge(MergeRequest(inputs=tuple(inputs), strategy=(strategy,)))
-    for text in map(str, plan.problems):  # without the remedies by an option of `merge` alone
-        rest = re.sub(r", or [\w ]+ 'template'$", "", text)
-        yield rest.replace("choose one with 'template'", "take models that agree")
+    for problem in plan.problems:
+        yield f"members have to merge without a template, so take models that agree: {problem}"
     if plan.token_plan is not None:
         yield (
             "the models' tokenizers differ, so that a text is other tokens to each and their ensemble "
@@ -117,19 +115,19 @@ class SetEmbedder:
     max_length: int | None
     workspace: Workspace
 
-    def embed_member(self, model: Model) -> list[SideVectors]:
+    def embed_member(self, model: Model) -> list[SetVectors]:
         """Return one member's vectors of every set, from the embedding store that steps share."""
         work = self.workspace
         with work.whole_model(model) as folder:
             return self._embed_sets(folder, model.fingerprint, model.name, work.store)
 
-    def embed_merged(self, folder: Path, key: str, name: str) -> list[SideVectors]:
+    def embed_merged(self, folder: Path, key: str, name: str) -> list[SetVectors]:
         """Return a merged model's vectors of every set, which are stored until the step is done."""
         return self._embed_sets(folder, key, name, self.workspace.work / "vectors")
 
     def _embed_sets(
         self, folder: Path, key: str, name: str, store_folder: Path
-    ) -> list[SideVectors]:
+    ) -> list[SetVectors]:
         from emberge_encoder import EmbeddingStore
 
         backbone = remove_normalisation(self.backbone)
@@ -142,8 +140,8 @@ class SetEmbedder:
             progress=self.workspace.progress,
         )
 
-        def embed(judged_set: JudgedSet, texts: Sequence[str], side: str) -> VectorRows:
-            prompt = find_prompt(encoder.prompts, judged_set, side)
+        def embed(judged_set: JudgedSet, texts: Sequence[str], text_side: str) -> VectorRows:
+            prompt = find_prompt(encoder.prompts, judged_set, text_side)
             return store.embed(texts, prompt=prompt, max_length=self.max_length)
 
         vectors_by_set = []
@@ -151,5 +149,5 @@ class SetEmbedder:
             with self.workspace.part("set", number, len(self.sets), judged_set.name):
                 queries = embed(judged_set, judged_set.queries, "query")
                 documents = embed(judged_set, judged_set.documents, "document")
-            vectors_by_set.append(SideVectors(queries, documents))
+            vectors_by_set.append(SetVectors(queries, documents))
         return vectors_by_set

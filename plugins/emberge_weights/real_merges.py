@@ -19,7 +19,7 @@ from emberge_weights.candidates import (
     measure_distance_from_equal,
 )
 from emberge_weights.judged_sets import JudgedSet
-from emberge_weights.members import SetEmbedder, SideVectors, VectorsBySet, build_member_inputs
+from emberge_weights.members import SetEmbedder, SetVectors, VectorsBySet, build_member_inputs
 from emberge_weights.set_scores import score_set
 from emberge_weights.unit_scores import Array, UnitScores, compute_mean_score
 
@@ -45,7 +45,7 @@ class RealMerges:
 
     def choose_final(self, search: Search) -> int:
         """Return the index of the candidate to take, based on the merges' real scores."""
-        if not search.choice.gain.clear:
+        if not search.choice.gain.is_clear:
             choice = search.choice.index
             return choice if choice in self.candidates else EQUAL_CANDIDATE
         contributions = [set_scores.compute_contributions() for set_scores in self.scores]
@@ -92,7 +92,7 @@ def merge_and_embed(
     weights: Array,
     strategy: Stage,
     embedder: SetEmbedder,
-) -> Sequence[SideVectors]:
+) -> Sequence[SetVectors]:
     """Return the vectors of all sets by the merge with these weights; for a single model, its own vectors."""
     used_members = np.flatnonzero(weights).tolist()
     if len(used_members) == 1:

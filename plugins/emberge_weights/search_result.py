@@ -11,7 +11,12 @@ from emberge import Artifact, Model, Workspace
 from emberge.contracts import Figure, FigureTable, HeatMap
 from emberge_merge import FoundWeights
 
-from emberge_weights.candidates import Search, compare_pair
+from emberge_weights.candidates import (
+    EQUAL_CANDIDATE,
+    Search,
+    compare_pair,
+    find_single_candidate,
+)
 from emberge_weights.real_merges import RealMerges
 
 
@@ -51,18 +56,25 @@ class SearchResult:
     def to_facts(self) -> dict[str, Any]:
         """Return the result's facts as JSON values."""
         means, choice = self.search.means, self.search.choice
-        chosen_row = list(self.real.candidates).index(self.chosen)
-        members = zip(self.models, self._list_weights(self.chosen), means[1:], strict=False)
+        merged_candidates = list(self.real.candidates)
+        equal_and_chosen = [
+            merged_candidates.index(candidate) for candidate in (EQUAL_CANDIDATE, self.chosen)
+        ]
+        chosen_weights = zip(self._names, self._list_weights(self.chosen), strict=True)
         merges = zip(self.real.candidates, self.real.means, strict=True)
         return {
             "gain": choice.gain.plain(),
-            "clear": choice.gain.clear,
+            "clear": choice.gain.is_clear,
             "over_base": choice.over_base.plain() if choice.over_base is not None else None,
-            "over_equal": compare_pair(self.real.scores, [0, chosen_row]).plain(),
+            "over_equal": compare_pair(self.real.scores, equal_and_chosen).plain(),
             "candidates": len(means),
             "members": [
-                {"name": model.name, "weight": weight, "alone": float(alone)}
-                for model, weight, alone in members
+                {
+                    "name": name,
+                    "weight": weight,
+                    "alone": float(means[find_single_candidate(member)]),
+                }
+                for member, (name, weight) in enumerate(chosen_weights)
             ],
             "merges": [
                 {

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from emberge_weights.judged_sets import JudgedSet
-from emberge_weights.members import SideVectors, VectorRows
+from emberge_weights.members import SetVectors, VectorRows
 from emberge_weights.unit_scores import Array, Indices, UnitScores
 
 # Numbers of gathered embeddings in memory at once.
@@ -54,13 +54,13 @@ def expand_quadratic(weights: NDArray[np.float64]) -> Tensor:
     return torch.from_numpy((weights[:, first] * weights[:, second]).astype(np.float32))
 
 
-def stack_members(vectors: Sequence[VectorRows], places: Indices | slice) -> Tensor:
+def stack_members(vectors: Sequence[VectorRows], indices: Indices | slice) -> Tensor:
     """Return the embeddings of some texts by all members, float32 [texts, members, d]."""
-    return torch.from_numpy(np.stack([rows[places] for rows in vectors], axis=1))
+    return torch.from_numpy(np.stack([rows[indices] for rows in vectors], axis=1))
 
 
 def yield_products(
-    members: Sequence[SideVectors], documents: NDArray[np.int64]
+    members: Sequence[SetVectors], documents: NDArray[np.int64]
 ) -> Iterator[tuple[slice, PairProducts]]:
     """Yield (slice of queries, products of the members' vectors of these queries and their documents)."""
     dimension = members[0].queries[0:1].shape[1]
@@ -68,18 +68,18 @@ def yield_products(
     for start in range(0, len(documents), step):
         part = slice(start, min(start + step, len(documents)))
         query_vectors = stack_members([member.queries for member in members], part)
-        places, inverse = np.unique(documents[part], return_inverse=True)
-        document_vectors = stack_members([member.documents for member in members], places)
+        indices, inverse = np.unique(documents[part], return_inverse=True)
+        document_vectors = stack_members([member.documents for member in members], indices)
         lengths = _pack_symmetric(document_vectors @ document_vectors.mT)
-        place_of = torch.from_numpy(inverse.reshape(documents[part].shape))
-        pairs = document_vectors[place_of]  # [queries, of each, members, d]
+        index_of = torch.from_numpy(inverse.reshape(documents[part].shape))
+        pairs = document_vectors[index_of]  # [queries, of each, members, d]
         dots = torch.einsum("qmd,qpnd->qpmn", query_vectors, pairs)
         yield (
             part,
             PairProducts(
                 _pack_symmetric(dots),
                 _pack_symmetric(query_vectors @ query_vectors.mT),
-                lengths[:, place_of],
+                lengths[:, index_of],
             ),
         )
 
@@ -93,7 +93,7 @@ def _pack_symmetric(products: Tensor) -> Tensor:
 
 
 def score_set(
-    judged_set: JudgedSet, members: Sequence[SideVectors], weights: Array, pool: Array
+    judged_set: JudgedSet, members: Sequence[SetVectors], weights: Array, pool: Array
 ) -> UnitScores:
     """Return the scores of weightings [n, members] on a set, unit by unit.
 
@@ -134,7 +134,7 @@ def _yield_cosines(products: PairProducts, terms: Tensor) -> Iterator[tuple[slic
 
 
 def _pool_documents(
-    judged_set: JudgedSet, members: Sequence[SideVectors], pool: Array
+    judged_set: JudgedSet, members: Sequence[SetVectors], pool: Array
 ) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
     """Return the pooled documents of each query [queries, most], and the mask that is false at padding."""
     nearest_by_weighting = [find_first_documents(judged_set, members, weights) for weights in pool]
@@ -149,15 +149,15 @@ def _pool_documents(
             )
         )
     width = max(len(row) for row in rows)
-    places = np.zeros((len(rows), width), np.int64)
+    indices = np.zeros((len(rows), width), np.int64)
     is_document = np.zeros((len(rows), width), bool)
     for number, row in enumerate(rows):
-        places[number, : len(row)], is_document[number, : len(row)] = row, True
-    return places, is_document
+        indices[number, : len(row)], is_document[number, : len(row)] = row, True
+    return indices, is_document
 
 
 def find_first_documents(
-    judged_set: JudgedSet, members: Sequence[SideVectors], weights: Array
+    judged_set: JudgedSet, members: Sequence[SetVectors], weights: Array
 ) -> NDArray[np.int64]:
     """Return the indices of each query's nearest documents by one weighting [queries, 100 or all]."""
     count = len(judged_set.documents)
@@ -166,21 +166,21 @@ def find_first_documents(
         [m.queries for m in members], weights, slice(0, len(judged_set.queries))
     )
     best = torch.empty(len(queries), 0)
-    places = torch.empty(len(queries), 0, dtype=torch.int64)
+    indices = torch.empty(len(queries), 0, dtype=torch.int64)
     for start in range(0, count, SEARCHED_DOCUMENTS):
         part = slice(start, min(start + SEARCHED_DOCUMENTS, count))
         scores = queries @ _sum_unit_rows([m.documents for m in members], weights, part).T
         numbers = torch.arange(part.start, part.stop).expand(len(queries), -1)
         best = torch.cat([best, scores], 1)
-        places = torch.cat([places, numbers], 1)
+        indices = torch.cat([indices, numbers], 1)
         best, order = best.topk(min(depth, best.shape[1]), dim=1)
-        places = places.gather(1, order)
-    return places.numpy()
+        indices = indices.gather(1, order)
+    return indices.numpy()
 
 
-def _sum_unit_rows(vectors: Sequence[VectorRows], weights: Array, places: slice) -> Tensor:
+def _sum_unit_rows(vectors: Sequence[VectorRows], weights: Array, indices: slice) -> Tensor:
     used_members = [number for number, weight in enumerate(weights) if weight > 0]
-    rows = stack_members([vectors[number] for number in used_members], places)
+    rows = stack_members([vectors[number] for number in used_members], indices)
     weighted_sums = torch.einsum("m,nmd->nd", torch.from_numpy(weights[used_members]).float(), rows)
     return torch.nn.functional.normalize(weighted_sums, dim=1)
 

@@ -116,7 +116,10 @@ class Model:
     ) -> Artifact:
         """Return the artifact of a model that a step made from this one, without training."""
         return Artifact(
-            *("model", self.size, (reference.text,), details),
+            kind="model",
+            size=self.size,
+            parents=(reference.text,),
+            details=details,
             origin="changed",
             made_by=made_by,
             base=self.as_base(reference),

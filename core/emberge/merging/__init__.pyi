@@ -11,6 +11,7 @@ from .merge_plan import MergePlan as MergePlan
 from .merge_plan import TensorPlan as TensorPlan
 from .merge_plan import find_weighing_link as find_weighing_link
 from .merge_planning import plan_merge as plan_merge
+from .plan_checks import UPCYCLING_KEY as UPCYCLING_KEY
 from .request import MergeInput as MergeInput
 from .request import MergeRequest as MergeRequest
 from .request import ModelPart as ModelPart

@@ -17,8 +17,8 @@ from emberge.wording import join_some
 
 # The other remedy for a problem of the model that gives the result its files.
 TEMPLATE_REMEDY = "or name another model as 'template'"
-# Key of config.json for the fingerprint of the upcycling that a model comes from.
-_UPCYCLING_KEY = "upcycling"
+UPCYCLING_KEY = "upcycling"
+"""Key of config.json for the fingerprint of the upcycling that a model comes from."""
 
 
 def find_request_problems(request: MergeRequest) -> Iterator[Problem]:
@@ -168,7 +168,7 @@ def compare_folders(
     # What follows from another architecture would only repeat it.
     if are_comparable:
         problems += facts.problems
-        if any(_UPCYCLING_KEY in model.config for model in members.values()):
+        if any(UPCYCLING_KEY in model.config for model in members.values()):
             problems += _find_other_experts(members)
     first = next(iter(members.values()), None)
     if request.template is None and first is not None and first.folder != template.folder:
@@ -189,7 +189,7 @@ def _find_other_experts(members: Mapping[str, Checkpoint]) -> Iterator[Problem]:
     """
     name_by_origin: dict[object, str] = {}
     for name, model in members.items():
-        if (origin := model.config.get(_UPCYCLING_KEY)) is not None:
+        if (origin := model.config.get(UPCYCLING_KEY)) is not None:
             name_by_origin.setdefault(origin, name)
     if len(name_by_origin) > 1:
         first, other, *_ = name_by_origin.values()

@@ -320,8 +320,8 @@ class DeltaProgram:
 
     def without_rows(self) -> DeltaProgram:
         """Return a program without rows, for work that only needs weights and options."""
-        count = len(self.shares) or self.rows.count
-        return DeltaProgram(NoRows(count, self.rows.shape, self.dtype, self.has_base))
+        rows, count = self.rows, len(self.shares) or self.rows.count
+        return DeltaProgram(NoRows(count, rows.shape, rows.dtype, rows.has_base))
 
 
 def compute_weighted_sum(

@@ -94,6 +94,8 @@ class StoredRows:
     memory: np.ndarray
     models: Sequence[RowsPlace]
     base: RowsPlace | None
+    places: Sequence[RowsPlace]
+    """The places of all models that are read, and last of the base."""
     shape: tuple[int, ...]
     kernels: KernelLibrary
     states: np.ndarray
@@ -125,8 +127,11 @@ class StoredRows:
         """
         states = np.full(len(models) + 1, _UNREAD, np.int64)
         size = math.prod(shape)
-        rows = cls(memory, models, base, shape, kernels, states, is_checked, size, without_torch)
-        for place in rows._list_places():
+        places = (*models, base) if base is not None else tuple(models)
+        rows = cls(
+            memory, models, base, places, shape, kernels, states, is_checked, size, without_torch
+        )
+        for place in rows.places:
             if place.handle < 0:
                 rows._view_flat(place)
         return rows
@@ -207,12 +212,9 @@ class StoredRows:
         """
         if not (self.is_checked and self.size):
             return
-        for place in self._list_places():
+        for place in self.places:
             if self.states[place.number] == _UNREAD:
                 self._view_flat(place)
-
-    def _list_places(self) -> list[RowsPlace]:
-        return [*self.models, *([self.base] if self.base is not None else [])]
 
     def _view_flat(self, place: RowsPlace) -> np.ndarray:
         """Return the bytes of a model's stored rows, which are read and checked at the first call."""

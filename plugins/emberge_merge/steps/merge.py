@@ -165,7 +165,9 @@ class Merge(Step):
             if warning not in known_warnings:
                 workspace.warn(warning)
         return build_artifact(
-            *(members, request, report),
+            members,
+            request,
+            report,
             base=self.base,
             keep=self.keep,
             rules=self.rules,

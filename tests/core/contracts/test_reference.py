@@ -1,10 +1,9 @@
-"""References and limits of numbers: what their texts mean, and what they say."""
+"""References: what their texts mean, and the names of the models that they lead to."""
 
 from __future__ import annotations
 
 import pytest
 from emberge import ModelRef
-from emberge.contracts import NumberRange
 
 
 @pytest.mark.parametrize(
@@ -40,24 +39,3 @@ def test_parts_have_names_that_are_ids_and_tell_models_apart() -> None:
     assert list(private.values()) == ["model=A", "model=A-2"]
     long = ModelRef.part_names([ModelRef(f"./{'x' * 300}/{end}") for end in "ab"])
     assert [name[-2:] for name in long.values()] == ["-a", "-b"]
-
-
-RANGES = {
-    "from 0 to 1": NumberRange(least=0, most=1),
-    "above 0": NumberRange(above=0),
-    "of at least 2": NumberRange(least=2),
-    "above -1 and below 1": NumberRange(above=-1, below=1),
-    "": NumberRange(),
-}
-
-
-@pytest.mark.parametrize("words", RANGES)
-def test_a_range_of_numbers_says_its_limits(words: str) -> None:
-    assert RANGES[words].words() == words
-
-
-def test_a_range_has_its_limits_unless_they_are_excluded() -> None:
-    closed, opened = RANGES["from 0 to 1"], RANGES["above -1 and below 1"]
-    assert [closed.has(number) for number in (-0.1, 0, 1, 1.1)] == [False, True, True, False]
-    assert [opened.has(number) for number in (-1, -0.9, 0.9, 1)] == [False, True, True, False]
-    assert opened.schema() == {"exclusiveMinimum": -1, "exclusiveMaximum": 1}

@@ -1,4 +1,4 @@
-"""Numbers that vary over depth, tensors and models, and options that differ by data."""
+"""Numbers that vary over depth, tensors and models."""
 
 from __future__ import annotations
 
@@ -7,9 +7,8 @@ import math
 import pickle
 
 import pytest
-from emberge import PerDataset, PerModel, PerTensor
+from emberge import PerModel, PerTensor
 from emberge.contracts.schedule import FilteredValue
-from emberge_train import BatchShuffle
 
 NAME = "layers.0.mlp.up_proj.weight"
 
@@ -42,6 +41,7 @@ def test_a_star_is_every_tensor() -> None:
     schedule = PerTensor([{"filter": "*", "value": 2}])
     assert schedule.at("anything", 0.0) == 2
     assert schedule.filters == ()
+    assert schedule == PerTensor(2)
 
 
 @pytest.mark.parametrize(
@@ -76,17 +76,3 @@ def test_schedules_can_be_copied_and_pickled() -> None:
     for twin in (copy.deepcopy(schedule), pickle.loads(pickle.dumps(schedule))):
         assert twin == schedule
         assert twin.within == (0, 1)
-
-
-def test_the_most_specific_value_wins() -> None:
-    sizes = PerDataset(default=1, by_task={"sts": 2}, by_dataset={"stsb": 3})
-    assert sizes.of("stsb", "sts") == 3
-    assert sizes.of("sickr", "sts") == 2
-    assert sizes.of("nq", "retrieval") == 1
-
-
-def test_options_for_other_datasets_are_left_out() -> None:
-    size = PerDataset(default=8, by_dataset={"a": 2, "b": 4}, by_task={"sts": 16})
-    found = PerDataset.narrow(BatchShuffle(batch_size=size, tail="keep"), {"b", "c"})
-    assert found.batch_size == PerDataset(default=8, by_dataset={"b": 4}, by_task={"sts": 16})
-    assert found.tail == "keep"

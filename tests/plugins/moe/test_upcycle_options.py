@@ -45,7 +45,7 @@ def made(bert: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path
     """What options make of a dense model, and the folder of the dense one."""
     place = tmp_path_factory.mktemp("made")
     (place / "dense").symlink_to(bert)
-    options = {"plain": "experts: 4", **{"shrunk": "experts: 4, normalize_gates: false"}}
+    options = {"plain": "experts: 4", "shrunk": "experts: 4, normalize_gates: false"}
     found = ran(
         place, **{name: f"upcycle: {{model: ./dense, {more}}}" for name, more in options.items()}
     )

@@ -44,14 +44,15 @@ def drawn(
 @pytest.mark.parametrize("kind", STATISTICS)
 def test_weights_are_equal_where_labels_are_chance(kind: Statistic) -> None:
     found = [choose_weighting(*drawn(seed, kind), seed).index for seed in range(40)]
-    assert found.count(EQUAL_CANDIDATE) >= 38
+    # Of 40 draws one may err by chance; of these none does.
+    assert found == [EQUAL_CANDIDATE] * 40
 
 
 @pytest.mark.parametrize("kind", STATISTICS)
 def test_a_member_that_alone_knows_the_labels_gets_more(kind: Statistic) -> None:
     weights, scores = drawn(3, kind, units=400, signal=2.0)
     choice = choose_weighting(weights, scores, 3)
-    assert choice.gain.clear
+    assert choice.gain.is_clear
     assert weights[choice.index][0] > 0.5
 
 
@@ -68,9 +69,9 @@ def test_the_base_gets_a_half_where_equal_weights_do_not_gain_over_it(
     values += gain * np.minimum(1 - weights[:, 3:], 0.9)
     scores = [UnitScores("set", "mean", "query", values.astype(np.float32))]
     choice = choose_weighting(weights, scores, 7, find_cautious(weights))
-    assert not choice.gain.clear
+    assert not choice.gain.is_clear
     assert choice.over_base is not None
-    assert choice.over_base.clear == bool(gain)
+    assert choice.over_base.is_clear == bool(gain)
     assert weights[choice.index].tolist() == pytest.approx(weighting)
 
 

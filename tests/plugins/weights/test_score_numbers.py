@@ -23,7 +23,7 @@ from emberge_weights.candidates import (
     search_weights,
 )
 from emberge_weights.judged_sets import JudgedSet
-from emberge_weights.members import SideVectors
+from emberge_weights.members import SetVectors
 from emberge_weights.real_merges import RealMerges, pick_merges
 from emberge_weights.set_scores import (
     expand_quadratic,
@@ -41,14 +41,14 @@ def vectors(seed: int, rows: int, width: int = 5) -> Floats:
     return np.random.default_rng(seed).standard_normal((rows, width)).astype(np.float32)
 
 
-def members(queries: int, documents: int, count: int = 3) -> list[SideVectors]:
-    return [SideVectors(vectors(n, queries), vectors(50 + n, documents)) for n in range(count)]
+def members(queries: int, documents: int, count: int = 3) -> list[SetVectors]:
+    return [SetVectors(vectors(n, queries), vectors(50 + n, documents)) for n in range(count)]
 
 
 WEIGHTS = np.array([[1, 0, 0], [0.5, 0.25, 0.25], [0.1, 0.7, 0.2], [0, 0, 1], [0.3, 0.3, 0.4]])
 
 
-def cosines_of(sides: Sequence[SideVectors], weights: NDArray[np.float64]) -> NDArray[np.float64]:
+def cosines_of(sides: Sequence[SetVectors], weights: NDArray[np.float64]) -> NDArray[np.float64]:
     """The cosines [queries, documents] of embeddings that are mixed by the weights."""
     queries, documents = (
         sum(w * part[:].astype(np.float64) for w, part in zip(weights, parts, strict=True))
@@ -110,7 +110,7 @@ def test_only_pooled_and_judged_documents_are_ranked(monkeypatch: pytest.MonkeyP
     monkeypatch.setattr("emberge_weights.set_scores.DEPTH", 2)
     # A document that no pool has is behind all others, even if the weighting puts it first.
     basis = np.eye(4, dtype=np.float32)
-    sides = [SideVectors(basis[[0]] + 0.5 * basis[[1]], basis), SideVectors(basis[[3]], basis)]
+    sides = [SetVectors(basis[[0]] + 0.5 * basis[[1]], basis), SetVectors(basis[[3]], basis)]
     one = ranked([{2: 1}], 4)
     first = find_first_documents(one, sides, np.array([1.0, 0.0]))
     assert first.tolist()[0] == [0, 1]
@@ -143,8 +143,8 @@ def test_the_error_of_a_mean_over_sets_is_that_of_their_units() -> None:
     assert compute_standard_error([first, second]) == pytest.approx([expected])
     assert compute_standard_error([np.ones((1, 1))]).tolist() == [0]
     assert (HeldOut(1.75, 0.5).low, HeldOut(1.75, 0.5).high) == pytest.approx((0.77, 2.73))
-    assert not HeldOut(1.96, 1.0).clear
-    assert HeldOut(1.97, 1.0).clear
+    assert not HeldOut(1.96, 1.0).is_clear
+    assert HeldOut(1.97, 1.0).is_clear
 
 
 def test_a_rule_is_judged_on_units_that_it_has_not_seen() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from emberge_weights.judged_sets import JudgedSet
-from emberge_weights.members import SideVectors
+from emberge_weights.members import SetVectors
 from emberge_weights.set_scores import find_first_documents, score_set
 
 
@@ -19,7 +19,7 @@ def test_nearest_documents_are_found_across_blocks_of_a_search(
     wanted = JudgedSet("set", "mean", texts[:3], texts)
     vectors = rng.standard_normal((20, 4)).astype(np.float32)
     queries = rng.standard_normal((3, 4)).astype(np.float32)
-    found = find_first_documents(wanted, [SideVectors(queries, vectors)], np.ones(1))
+    found = find_first_documents(wanted, [SetVectors(queries, vectors)], np.ones(1))
     cosines = queries @ (vectors / np.linalg.norm(vectors, axis=1, keepdims=True)).T
     np.testing.assert_array_equal(found, np.argsort(-cosines, axis=1)[:, :5])
     assert (found >= 14).any()
@@ -31,7 +31,7 @@ def test_equal_cosines_are_ranked_as_in_the_mean_over_their_orders() -> None:
     one = JudgedSet("set", "mean", texts[:2], texts, relevant)
     vectors = np.ones((24, 4), np.float32)
     vectors[12:, 0] = -1  # the others come last
-    sides = SideVectors(np.ones((2, 4), np.float32), vectors)
+    sides = SetVectors(np.ones((2, 4), np.float32), vectors)
     discounts = 1 / np.log2(np.arange(2, 12))
     mean = discounts.sum() / 12
     found = score_set(one, [sides], np.ones((1, 1)), np.ones((1, 1))).values[0]

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 # Collected values that are kept; of more the blocks are read again and counted in bins.
-_MOST_COLLECTED = 1 << 23
+_MOST_COLLECTED_VALUES = 1 << 23
 # Bytes from which pieces are no longer put together: copies of all that was counted would double the memory.
 _LARGE_PIECE_BYTES = 1 << 20
 
@@ -30,7 +30,7 @@ _SLACK = 4.5
 # Up to this many values are collected where they are expected inside the bracket; more are counted in bins.
 _SAMPLED_VALUES = 1 << 22
 # A value that is in the sample at least this often is counted row by row; the number of them at most.
-_FREQUENT_OCCURRENCES, _MOST_FREQUENT = 8, 8
+_FREQUENT_OCCURRENCES, _MOST_FREQUENT_VALUES = 8, 8
 _BEYOND_ALL_ROWS = 1 << 60
 
 
@@ -155,7 +155,7 @@ class Cut:
             low=max(low, least),
             high=max(high, least),
             frequent=tuple(
-                [pattern for pattern in frequent_values if pattern >= least][:_MOST_FREQUENT]
+                [pattern for pattern in frequent_values if pattern >= least][:_MOST_FREQUENT_VALUES]
             ),
             collect=2 * slack * total // size <= _SAMPLED_VALUES,
         )
@@ -233,7 +233,7 @@ class Cut:
         bin_index = int(np.flatnonzero(counts_from_bin >= self.keep_count)[-1])
         low = self.low + (bin_index << self.shift)
         high = min(self.high, low + (1 << self.shift) - 1)
-        if high - low < _MOST_FREQUENT:
+        if high - low < _MOST_FREQUENT_VALUES:
             patterns = tuple(range(low, high + 1))
             return dataclasses.replace(self, low=low, high=high, frequent=patterns, collect=True)
         return dataclasses.replace(
@@ -326,7 +326,7 @@ class Tally:
         pieces = [piece for block_pieces in piece_lists for piece in block_pieces]
         fits_memory = (
             len(piece_lists) == len(parts)
-            and sum(len(piece.values) for piece in pieces) <= _MOST_COLLECTED
+            and sum(len(piece.values) for piece in pieces) <= _MOST_COLLECTED_VALUES
         )
         return cls(
             sum(part.above for part in parts),
