@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from emberge.contracts import Machine
@@ -72,6 +72,20 @@ def measure_memory() -> int:
         return min(count, int(Path("/sys/fs/cgroup/memory.max").read_text("utf-8")))
     except (OSError, ValueError):
         return count  # no cgroup, or `max`: no limit
+
+
+def read_available_memory() -> int:
+    """Return the bytes of memory that are free on this machine, or in its container; 2 GiB if unknown."""
+    amounts = []
+    with suppress(OSError, StopIteration, ValueError):
+        lines = Path("/proc/meminfo").read_text("utf-8").splitlines()
+        line = next(line for line in lines if line.startswith("MemAvailable:"))
+        amounts.append(int(line.split()[1]) * 1024)
+    with suppress(OSError, ValueError):  # a container's own limit
+        group = Path("/sys/fs/cgroup")
+        limit = int((group / "memory.max").read_text("utf-8"))
+        amounts.append(limit - int((group / "memory.current").read_text("utf-8")))
+    return min(amounts, default=2**31)
 
 
 def has_bfloat16_instructions() -> bool:

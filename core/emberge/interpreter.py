@@ -1,9 +1,8 @@
-"""The interpreter of this process: its command, packages, heap and free memory, and garbage collection."""
+"""The interpreter of this process: its command, packages, heap, garbage collection and end."""
 
 from __future__ import annotations
 
 import atexit
-import contextlib
 import ctypes
 import gc
 import importlib.util
@@ -63,20 +62,6 @@ def return_freed_memory() -> None:
     malloc_trim = getattr(_C_LIBRARY, "malloc_trim", None)
     if malloc_trim is not None:
         malloc_trim(0)
-
-
-def read_available_memory() -> int:
-    """Return the bytes of memory that are free on this machine, or in its container; 2 GiB if unknown."""
-    amounts = []
-    with contextlib.suppress(OSError, StopIteration, ValueError):
-        lines = Path("/proc/meminfo").read_text("utf-8").splitlines()
-        line = next(line for line in lines if line.startswith("MemAvailable:"))
-        amounts.append(int(line.split()[1]) * 1024)
-    with contextlib.suppress(OSError, ValueError):  # a container's own limit
-        group = Path("/sys/fs/cgroup")
-        limit = int((group / "memory.max").read_text("utf-8"))
-        amounts.append(limit - int((group / "memory.current").read_text("utf-8")))
-    return min(amounts, default=2**31)
 
 
 @contextmanager

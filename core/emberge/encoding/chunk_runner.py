@@ -17,8 +17,8 @@ from torch import Tensor, nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from emberge.contracts import Auxiliary, AuxiliaryMetrics
+from emberge.devices import read_available_memory
 from emberge.encoding.chunks import ChunkFeatures, Features
-from emberge.interpreter import read_available_memory
 from emberge.ranks import SINGLE_RANK, Ranks
 from emberge.seeds import make_seed
 

@@ -12,6 +12,7 @@ from emberge import CheckpointError, Plugins, check_recipe, parse_recipe, run_re
 from emberge.model_folder import Checkpoint
 from emberge.results import read_artifact
 from emberge.tensor_files import tensor_fetcher
+from emberge_hub import model_address
 from safetensors.torch import load_file
 
 from tests.support import tiny
@@ -188,3 +189,11 @@ def test_a_bucket_is_read_by_ranges(
         MERGE.format("s3://bucket/owner", "task_arithmetic"), tmp_path / "ranged", plugins
     )
     assert same_tensors(disk, ranged)
+
+
+def test_without_a_cache_folder_the_error_names_the_variable(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", "relative")
+    with pytest.raises(CheckpointError, match="set XDG_CACHE_HOME to an absolute path"):
+        model_address._create_cache()
