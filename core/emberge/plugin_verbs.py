@@ -104,13 +104,14 @@ class Verb:
         return int(function(options, plugins))
 
 
-def build_number_reader(kind: Any) -> Callable[[str], Any]:
+def build_number_reader(number_type: Any) -> Callable[[str], Any]:
     """Return the `read` of an option for numbers of a type such as `Count`.
 
     It refuses the same numbers as a recipe's option of this type: numbers that are not finite, and numbers
     outside the type's limits.
     """
-    limits, number = find_limits(kind), get_args(kind)[0] if find_limits(kind) else kind
+    limits = find_limits(number_type)
+    number = get_args(number_type)[0] if limits else number_type
     words = "a whole number" if number is int else "a number"
     words = f"{words} {limits.words()}".strip() if limits else words
 

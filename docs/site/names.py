@@ -9,7 +9,8 @@ import os
 from collections.abc import Iterator, Mapping
 
 from emberge import errors, hookspecs
-from emberge.cli.arguments import VERBS, parse
+from emberge.cli.arguments import parse
+from emberge.cli.verbs import VERBS
 from emberge.plugin_verbs import Verb
 from emberge.plugins import Plugins
 from emberge.wording import Markdown, format_markdown_table

@@ -11,7 +11,7 @@ from pathlib import Path
 import emberge
 import pytest
 from emberge import load_plugins
-from emberge.cli.arguments import VERBS
+from emberge.cli.verbs import VERBS
 from emberge.plugins import KINDS
 
 from tests.docs.pages import PAGES

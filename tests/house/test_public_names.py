@@ -15,7 +15,7 @@ import emberge.merging
 import pytest
 from emberge import ArtifactKind, load_plugins
 from emberge.cli import verbs
-from emberge.cli.arguments import VERBS
+from emberge.cli.verbs import VERBS
 from emberge.plugins import KINDS
 from emberge.recipes import describe_component
 from emberge.recipes.describe import list_component_rows

@@ -18,7 +18,8 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from emberge.cli.arguments import VERBS, list_plugin_files, parse, requires_plugins
+from emberge.cli.arguments import list_plugin_files, parse, requires_plugins
+from emberge.cli.verbs import VERBS
 from emberge.errors import EmbergeError
 from emberge.interpreter import leave_process, refuse_exits, set_torch_defaults
 from emberge.wording import make_printable

@@ -1,4 +1,4 @@
-"""The verbs of the command line: one call each, and the lines that show its outcome."""
+"""The verbs of the command line: their table, a call for each, and the lines that show its outcome."""
 
 from __future__ import annotations
 
@@ -12,15 +12,144 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from emberge.contracts import Count
 from emberge.errors import Problem, RecipeError, suggest
 from emberge.interpreter import pause_collections
-from emberge.plugin_verbs import ask_user
+from emberge.plugin_verbs import (
+    Verb,
+    VerbOption,
+    ask_user,
+    build_number_reader,
+    read_output_path,
+)
 from emberge.wording import count_noun, format_size, make_printable
 
 if TYPE_CHECKING:
     from emberge.contracts import Machine
     from emberge.plugins import Plugins
     from emberge.recipes import CheckReport, RankTeam, Recipe
+
+
+_RECIPE = (
+    VerbOption("recipe", "a file, or the name of a shipped recipe", "RECIPE"),
+    VerbOption(
+        "--allow-plugins",
+        "load the plugin files that the recipe names under `plugins`, which are code",
+    ),
+    VerbOption(
+        "--set",
+        "override an option; may be given several times",
+        "ID.KIND.OPTION=VALUE",
+        repeated=True,
+        stored_as="overrides",
+    ),
+)
+_OUT = VerbOption("out", "the folder of a run", "OUT", Path)
+
+VERBS: dict[str, Verb] = {
+    "run": Verb(
+        summary="run a recipe; steps that are done are skipped, an interrupted run goes on",
+        examples="emberge run boom/demo --out out/demo\n"
+        "emberge run recipe.yaml --out out --set members.train.learning_rate=2e-5\n"
+        "emberge run recipe.yaml --out out --devices cuda:0,cuda:1 --memory 8GB\n"
+        "emberge run recipe.yaml --out out --summary summary.md\n"
+        "emberge run recipe.yaml --out out --launcher local\n"
+        "emberge run release.yaml --out out --allow-upload\n"
+        "emberge run recipe.yaml --out out --ranks 8\n"
+        "torchrun --nnodes 2 --nproc-per-node 8 … -m emberge run recipe.yaml --out out\n"
+        "accelerate launch --multi_gpu --num_processes 8 -m emberge run recipe.yaml --out out",
+        options=(
+            *_RECIPE,
+            VerbOption("--out", "where results go", "DIR", Path, required=True),
+            VerbOption(
+                "--summary", "write outcome and tables as Markdown here", "FILE", read_output_path
+            ),
+            VerbOption("--allow-upload", "let steps of the recipe upload, as `publish` does"),
+        ),
+        machine=True,
+        machine_options=(
+            VerbOption("--launcher", "run steps side by side: local, ray", "NAME"),
+            VerbOption(
+                "--ranks", "train by N processes, one a GPU", "N", build_number_reader(Count)
+            ),
+            VerbOption("--shard", "ranks split weights and optimizer (FSDP2)"),
+        ),
+        run="emberge.cli.verbs:run",
+        resumes=True,
+    ),
+    "check": Verb(
+        summary="report everything that is wrong with a recipe, without loading weights",
+        examples="emberge check recipe.yaml\nemberge check boom/demo --offline\n"
+        "emberge check recipe.yaml --long",
+        options=(
+            *_RECIPE,
+            VerbOption("--offline", "use no network"),
+            VerbOption(
+                "--long",
+                "also the plan and first rows of each step, and all that could not be looked at",
+            ),
+        ),
+        run="emberge.cli.verbs:check",
+    ),
+    "status": Verb(
+        summary="show what is done in an OUT and what is left, also while it is being run",
+        examples="emberge status out",
+        options=(_OUT,),
+        run="emberge.cli.verbs:show_status",
+        loads_plugins=False,
+    ),
+    "clean": Verb(
+        summary="remove old results and work that runs left in an OUT, after showing it and asking",
+        examples="emberge clean out\nemberge clean out --yes",
+        options=(_OUT, VerbOption("--yes", "do not ask")),
+        run="emberge.cli.verbs:clean",
+        loads_plugins=False,
+    ),
+    "list": Verb(
+        summary="list every component that the installed plugins add, or those that mention a word",
+        examples='emberge list\nemberge list slerp\nemberge list --kind "merge strategy"',
+        options=(
+            VerbOption("having", "only what has it in name or documentation", "WORD", count="*"),
+            VerbOption("--kind", 'only one kind, such as "loss"', "KIND"),
+        ),
+        run="emberge.cli.verbs:list_all",
+    ),
+    "show": Verb(
+        summary="show what a component does, its options, and how a recipe uses it",
+        examples="emberge show ties\nemberge show train:train",
+        options=(VerbOption("component", "its name, or plugin:name", "COMPONENT"),),
+        run="emberge.cli.verbs:show",
+    ),
+    "recipes": Verb(
+        summary="list the recipes that come with emberge, or print one",
+        examples="emberge recipes\nemberge recipes boom/demo > mine.yaml",
+        options=(VerbOption("name", "print this one", "NAME", count="?"),),
+        run="emberge.cli.verbs:show_recipes",
+        loads_plugins=False,
+    ),
+    "schema": Verb(
+        summary="print the JSON Schema of recipes, with the options of every installed plugin",
+        examples="emberge schema > recipe.schema.json",
+        run="emberge.cli.verbs:print_schema",
+    ),
+    "new-plugin": Verb(
+        summary="write the repository of a new plugin: a strategy, a loss, a step and their tests",
+        examples="emberge new-plugin acme --out ~/src/emberge-acme",
+        options=(
+            VerbOption("name", "letters, digits and underscores", "NAME"),
+            VerbOption("--out", "default: ./emberge-NAME", "DIR", Path),
+        ),
+        run="emberge.cli.verbs:write_new_plugin",
+        loads_plugins=False,
+    ),
+    "verify": Verb(
+        summary="check a result against its provenance: every file that its step left",
+        examples="emberge verify merged",
+        options=(VerbOption("folder", "a step's result or a merged model", "DIR", Path),),
+        run="emberge.cli.verbs:verify",
+        loads_plugins=False,
+    ),
+}
 
 
 # ── recipes ─────────────────────────────────────────────────────────────────────────────────────
@@ -203,15 +332,15 @@ def clean(options: argparse.Namespace, _: object) -> int:
     if not leftovers:
         print("there is nothing to remove")
         return 0
-    for one in leftovers:
-        name = os.path.relpath(one.path, options.out)
-        print(f"{format_size(one.size):>8}  {one.description:<10}  {name}")
-    print(f"{format_size(sum(one.size for one in leftovers)):>8}  in all")
+    for leftover in leftovers:
+        name = os.path.relpath(leftover.path, options.out)
+        print(f"{format_size(leftover.size):>8}  {leftover.description:<10}  {name}")
+    print(f"{format_size(sum(leftover.size for leftover in leftovers)):>8}  in all")
     question = f"remove this from {make_printable(options.out)}"
     if not options.yes and not ask_user(question, "nothing was removed"):
         print("nothing was removed")
         return 0
-    removed = remove_leftovers(options.out, [one.path for one in leftovers])
+    removed = remove_leftovers(options.out, [leftover.path for leftover in leftovers])
     print(f"removed: {count_noun(len(removed), 'folder')}")
     return 0
 

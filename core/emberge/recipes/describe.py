@@ -179,8 +179,8 @@ def _format_table(
         start = f"  {name:<{name_width}}  "
         summary = component.summary
         if width is not None:
-            left = max(width, _NARROWEST_COLUMN) - len(start) - len(plugin_mark)
-            summary = textwrap.shorten(summary, max(left, 2), placeholder=" …")
+            summary_width = max(width, _NARROWEST_COLUMN) - len(start) - len(plugin_mark)
+            summary = textwrap.shorten(summary, max(summary_width, 2), placeholder=" …")
         yield f"{start}{summary}{plugin_mark}".rstrip()
 
 

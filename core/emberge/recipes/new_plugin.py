@@ -41,11 +41,11 @@ def write_plugin(name: str, folder: Path) -> Path:
         text = text.replace(f"emberge-{EXAMPLE}", f"emberge-{name.replace('_', '-')}")
         return text.replace(EXAMPLE, name)
 
-    def fill(side: Path) -> None:
+    def fill(side_folder: Path) -> None:
         for file in sorted(source.rglob("*")):
             relative = file.relative_to(source)
             if file.is_file() and not any(map(_SKIPPED_NAMES.match, relative.parts)):
-                copy = side / rename(str(relative))
+                copy = side_folder / rename(str(relative))
                 copy.parent.mkdir(parents=True, exist_ok=True)
                 copy.write_text(rename(file.read_text("utf-8")), "utf-8")
 

@@ -82,7 +82,7 @@ class CheckReport:
         places: dict[str, dict[str, None]] = {}
         for problem in self.of("unseen"):
             places.setdefault(problem.message, {})[problem.where] = None
-        return {message: [*found] for message, found in places.items()}
+        return {message: [*option_places] for message, option_places in places.items()}
 
     @property
     def errors(self) -> tuple[Problem, ...]:

@@ -48,9 +48,8 @@ def complete_reference(text: str) -> str:
         return text
     if Path(text).is_dir():
         return f"./{text}"
-    places = [i for i, letter in enumerate(text) if letter == "+"]
-    for place in places:
-        main, adapter = text[:place], text[place + 1 :]
+    for index in (i for i, letter in enumerate(text) if letter == "+"):
+        main, adapter = text[:index], text[index + 1 :]
         if Path(adapter).expanduser().is_dir():
             return f"{complete_reference(main)}+{adapter if is_folder_reference(adapter) else f'./{adapter}'}"
     reference = ModelRef(text)
@@ -93,7 +92,7 @@ def _find_base(
     content = read_object(Checkpoint(adapter).trunk / ADAPTER_CONFIG)
     keys = ("base_model_name_or_path", "revision")
     name, revision = (str(content.get(key) or "") for key in keys)
-    paths = (place / name for place in (reference.folder, adapter.parent, adapter))
+    paths = (folder / name for folder in (reference.folder, adapter.parent, adapter))
     base = next((path for path in paths if name and path.is_dir()), None)
     if base is None and name and not is_folder_reference(name):
         with suppress(CheckpointError, ConnectionError):

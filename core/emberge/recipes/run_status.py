@@ -28,7 +28,7 @@ State = Literal["done", "running", "waiting", "failed", "blocked", "stopped"]
 
 @dataclass(frozen=True)
 class StepStatus:
-    """One step: its state, its bytes on disk, seconds of work, progress, and seconds left."""
+    """One step: its state, its bytes on disk, seconds of work, progress, and estimated seconds left."""
 
     id: str
     kind: str
@@ -39,7 +39,7 @@ class StepStatus:
     total: float | None = None
     unit: str = ""
     note: str = ""
-    left: float | None = None
+    seconds_left: float | None = None
 
     @property
     def costs(self) -> tuple[str, str]:
@@ -107,7 +107,7 @@ def _read_step(step: dict[str, Any], out_folder: OutFolder, *, alive: bool) -> S
         total=progress.get("total"),
         unit=progress.get("unit", ""),
         note=progress.get("note", ""),
-        left=_estimate_seconds_left(progress) if alive and state == "running" else None,
+        seconds_left=_estimate_seconds_left(progress) if alive and state == "running" else None,
     )
 
 
@@ -127,7 +127,9 @@ def _format_progress(step: StepStatus) -> str:
         return step.note
     done, total = (f"{n:,.0f}" if n == round(n) else f"{n:,.1f}" for n in (step.done, step.total))
     count_text = f"{done} of {total} {step.unit}".rstrip()
-    remaining_text = f" {format_duration(step.left)} left" if step.left is not None else ""
+    remaining_text = (
+        f" {format_duration(step.seconds_left)} left" if step.seconds_left is not None else ""
+    )
     return f"{step.done / step.total:.0%} ({count_text}){remaining_text} {step.note}".rstrip()
 
 

@@ -132,7 +132,7 @@ class Targets:
             described["is"] = component.full_name
             if component.source.content:
                 described["content"] = component.source.content
-        options = {name: inner(part) for name, part in walk_fields(item)}
+        options = {name: inner(value) for name, value in walk_fields(item)}
         if isinstance(item, DataEntry):
             options["path"] = self._describe_entry(item)
         return {**described, "options": options}
@@ -155,8 +155,8 @@ class Targets:
 
     def _describe_reference(self, reference: Reference) -> Any:
         if reference.step is not None:
-            made = self.step(reference).fingerprint
-            described = {"step": reference.step, "part": reference.part, "made": made}
+            fingerprint = self.step(reference).fingerprint
+            described = {"step": reference.step, "part": reference.part, "made": fingerprint}
             adapter = self._locate_adapter(reference)
             if adapter is not None:
                 described["adapter"] = hash_model(adapter, self.hashes)

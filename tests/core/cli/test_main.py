@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from emberge.cli import arguments
+from emberge.cli import arguments, verbs
 from emberge.cli.main import Terminated, interrupted_by_signals, main
 
 from tests.support.fixture_types import Capture, Patch
@@ -51,7 +51,7 @@ def call(capsys: Capture, *words: str) -> tuple[int, str, str]:
     return code, said.out, said.err
 
 
-@pytest.mark.parametrize("verb", arguments.VERBS)
+@pytest.mark.parametrize("verb", verbs.VERBS)
 def test_the_help_of_every_verb_has_examples_that_parse(verb: str, capsys: Capture) -> None:
     with pytest.raises(SystemExit) as end:
         main([verb, "--help"])

@@ -236,10 +236,10 @@ class RecipeReader:
         last = whole.step.gather(part_uses)
         return new_steps, [replace(whole, step=last)] if last is not None else []
 
-    def _find_equal_step(self, part: RecipeStep) -> RecipeStep | None:
-        """Return an earlier step that does exactly the same work as `part`; None if there is none."""
-        candidates = (step for step in self.steps if step.kind == part.kind and step.id != part.id)
-        return next((step for step in candidates if step.step == part.step), None)
+    def _find_equal_step(self, step: RecipeStep) -> RecipeStep | None:
+        """Return an earlier step that does exactly the same work as `step`; None if there is none."""
+        others = (other for other in self.steps if other.kind == step.kind and other.id != step.id)
+        return next((other for other in others if other.step == step.step), None)
 
     def _refuse_equal_steps(self, left_out: set[str]) -> None:
         """Note a problem for each step that equals an earlier one, except in the groups of `left_out`."""

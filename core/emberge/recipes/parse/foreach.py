@@ -89,16 +89,16 @@ def _add_ids(rows: Sequence[dict[str, Node]]) -> list[Combination]:
     return [Combination(row, suffix) for row, suffix in zip(rows, suffixes, strict=True)]
 
 
-def _build_slugs(column: Sequence[Node]) -> list[str]:
+def _build_slugs(values: Sequence[Node]) -> list[str]:
     """Return for each value a text that every file system accepts; equal texts are replaced by numbers."""
     slug_by_key: dict[str, str] = {}
-    for node in column:
+    for node in values:
         slug_by_key.setdefault(repr(to_plain(node)), _build_slug(node))
     folded = [slug.casefold() for slug in slug_by_key.values()]
     for index, (key, slug) in enumerate(slug_by_key.items()):
         if not slug or len(slug) > _LONGEST_SLUG or folded.count(slug.casefold()) > 1:
             slug_by_key[key] = f"{index}"
-    return [slug_by_key[repr(to_plain(node))] for node in column]
+    return [slug_by_key[repr(to_plain(node))] for node in values]
 
 
 def _build_slug(node: Node) -> str:

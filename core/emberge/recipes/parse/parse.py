@@ -127,8 +127,8 @@ def parse_recipe(
     plugins = plugins or load_plugins()
     problems: list[Problem] = []
     if isinstance(recipe, str):
-        text, place = _translate_text(recipe, plugins, path)
-        root = read_yaml(text, place, problems)
+        text, format_place = _translate_text(recipe, plugins, path)
+        root = read_yaml(text, format_place, problems)
     else:
         data = to_yaml_data(recipe, "recipe")
         text, root = write_yaml(data), build_node(data, "recipe", deep_places=True)
@@ -160,7 +160,7 @@ def _translate_text(
     return translated, lambda line: f"{label} (translated):{line}"
 
 
-def to_yaml_data(value: Any, place: str) -> Any:
+def to_yaml_data(value: Any, value_path: str) -> Any:
     """Return a value as data that YAML has: a path or result becomes text, a dataclass its fields.
 
     Raises:
@@ -177,9 +177,11 @@ def to_yaml_data(value: Any, place: str) -> Any:
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         value = {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}
     if isinstance(value, Mapping):
-        return {str(key): to_yaml_data(inner, f"{place}.{key}") for key, inner in value.items()}
+        return {
+            str(key): to_yaml_data(inner, f"{value_path}.{key}") for key, inner in value.items()
+        }
     if isinstance(value, Sequence) and not isinstance(value, bytes | bytearray):
-        return [to_yaml_data(inner, f"{place}.{index}") for index, inner in enumerate(value)]
-    kind = type(value).__name__
-    message = f"a recipe has mappings, lists, texts, numbers and paths, no {kind}"
-    raise RecipeError(Problem(message, place))
+        return [to_yaml_data(inner, f"{value_path}.{index}") for index, inner in enumerate(value)]
+    type_name = type(value).__name__
+    message = f"a recipe has mappings, lists, texts, numbers and paths, no {type_name}"
+    raise RecipeError(Problem(message, value_path))

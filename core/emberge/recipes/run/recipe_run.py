@@ -60,8 +60,8 @@ def run_recipe(
     """Run a recipe's steps into the folder `out` and return each step's result by its id.
 
     `recipe` is Python data (`{"steps": {id: {kind: options}}}`), a file, or the name of a shipped recipe; it
-    is read and checked first, and warnings of the check are given as Python warnings. A `Recipe` is run as
-    it is; if its caller has called `check_recipe`, steps use the plans of the report `checked`. `plugins`
+    is read and checked first, and warnings of the check are given as Python warnings. A `Recipe`, or a recipe
+    with the report `checked` of `check_recipe`, is not checked; steps use the plans of the report. `plugins`
     defaults to all that are installed.
 
     A step that an earlier run finished under the same fingerprint is skipped; an interrupted step continues.
@@ -80,24 +80,25 @@ def run_recipe(
     set_torch_defaults()
     plugins = plugins or load_plugins()
     out_folder = OutFolder(Path(out))
-    read = convert_to_recipe(recipe, plugins)
-    if checked is None and not isinstance(recipe, Recipe):
-        checked = check_recipe(read, plugins)
+    needs_check = checked is None and not isinstance(recipe, Recipe)
+    recipe = convert_to_recipe(recipe, plugins)
+    if needs_check:
+        checked = check_recipe(recipe, plugins)
         checked.raise_errors()
         for problem in checked.of("warning"):
             warnings.warn(str(problem), stacklevel=2)
-    read.require_upload_allowed(allow_upload)
+    recipe.require_upload_allowed(allow_upload)
     if isinstance(executor, str):
         executor = read_component(executor, Launcher, plugins, "launcher")
     out_folder.prepare()
     with explain_disk_full(out_folder), FileLock(out_folder.lock).lock():
         out_folder.clear_torn()
-        if read.text:
-            write_text(out_folder.path / "recipe.yaml", read.kept_text)
+        if recipe.text:
+            write_text(out_folder.path / "recipe.yaml", recipe.kept_text)
         plans = checked.plans if checked is not None else {}
-        run = RecipeRun(read, out_folder, plugins, machine or find_machine(), plans)
+        run = RecipeRun(recipe, out_folder, plugins, machine or find_machine(), plans)
         run.execute(executor or InThisProcess(), quiet=quiet)
-    return {step.id: StepResult(step.id, out_folder.link(step.id)) for step in read.steps}
+    return {step.id: StepResult(step.id, out_folder.link(step.id)) for step in recipe.steps}
 
 
 class StepsFailedError(EmbergeError):

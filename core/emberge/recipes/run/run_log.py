@@ -101,8 +101,8 @@ class RunLog:
         """Write an event to the files that keep events of its type, and announce it to the plugins."""
         match event:
             case RunStarted():
-                place = f"process {os.getpid()} on {socket.gethostname()}"
-                self._write(f"run started by {place}: {[*event.steps]}")
+                process_label = f"process {os.getpid()} on {socket.gethostname()}"
+                self._write(f"run started by {process_label}: {[*event.steps]}")
                 self._save_states()
             case RunFinished(error=None):
                 self._write("run ended well")
@@ -112,10 +112,10 @@ class RunLog:
                 self._write_step_event(event)
         self._plugins.announce(event)
 
-    def note_blocked(self, step: str, by: Sequence[str]) -> None:
+    def note_blocked(self, step: str, failed_steps: Sequence[str]) -> None:
         """Note that a step cannot run because a step that it needs failed."""
-        self._set_state(step, "blocked", error=f"needs {', '.join(by)}")
-        self._write(f"{step}: not run, needs {', '.join(by)}")
+        self._set_state(step, "blocked", error=f"needs {', '.join(failed_steps)}")
+        self._write(f"{step}: not run, needs {', '.join(failed_steps)}")
 
     def note_stopped(self, step: str) -> None:
         """Note that the run was interrupted during a step."""
