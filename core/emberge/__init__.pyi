@@ -23,7 +23,6 @@ from .contracts.loss import Loss as Loss
 from .contracts.loss import TokenLoss as TokenLoss
 from .contracts.loss import Tokens as Tokens
 from .contracts.medium import Media as Media
-from .contracts.medium import MediaFacts as MediaFacts
 from .contracts.medium import MediaKind as MediaKind
 from .contracts.medium import join_parts as join_parts
 from .contracts.medium import show_media as show_media
@@ -59,7 +58,6 @@ from .contracts.similarity import ALL_KINDS as ALL_KINDS
 from .contracts.similarity import EmbeddingKind as EmbeddingKind
 from .contracts.similarity import Similarity as Similarity
 from .contracts.stage import BasePolicy as BasePolicy
-from .contracts.stage import ChainSpec as ChainSpec
 from .contracts.stage import Measures as Measures
 from .contracts.stage import MergeStrategy as MergeStrategy
 from .contracts.stage import MergeTransform as MergeTransform

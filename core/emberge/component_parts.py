@@ -45,10 +45,11 @@ def to_plain(
     record: Callable[[Any, Callable[[Any], Any]], Any],
     leaves: tuple[type, ...],
 ) -> Any:
-    """Return a component as mappings with text keys, lists, and the values that `record` and `leaf` return.
+    """Return a component as plain data: mappings with text keys, lists, and values without parts.
 
-    `record(dataclass, inner)` turns a dataclass into plain values, using `inner` for its fields. `leaf` does
-    so for values without parts, and for values of a type in `leaves`. Sets become lists in a fixed order.
+    `record(dataclass, inner)` returns the plain data of a dataclass, with `inner` applied to its fields'
+    values; `leaf(value)` that of a value without parts, or of a type in `leaves`. Sets become lists in a
+    fixed order.
     """
 
     def inner(part: Any) -> Any:

@@ -9,7 +9,6 @@ import numpy as np
 import torch
 from emberge import (
     Block,
-    ChainSpec,
     MergeStrategy,
     MergeTransform,
     PerTensor,
@@ -17,7 +16,7 @@ from emberge import (
     load_plugins,
     merge_blocks,
 )
-from emberge.contracts import as_row_shape
+from emberge.contracts import ChainSpec, as_row_shape
 from emberge.tensor_names import find_layer
 from emberge_codiemb import LayerSoftmax
 from emberge_merge import compute_chances

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 import torch
 import yaml
-from emberge import ChainSpec
 from emberge.cli.main import main
+from emberge.contracts import ChainSpec
 from safetensors.torch import load_file, save_file
 
 from tests.support.chains import STRATEGIES

@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 import torch
-from emberge import DataError, Example, MediaFacts, MediaKind, PerDataset, join_parts
+from emberge import DataError, Example, MediaKind, PerDataset, join_parts
+from emberge.contracts import MediaFacts
 from emberge.media import MediaFolder
 from emberge.training import BatchPlan, FitOptions
 from emberge_codiemb import Mixed
