@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 
 import pytest
 from emberge import CheckpointError
 from emberge.errors import UnsoundFileError
-from emberge.model_folder import Checkpoint
+from emberge.model_folder import Checkpoint, JoinedFacts
 from emberge_encoder import TextEncoder, read_routes
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.sentence_transformer.modules import Normalize, Router
@@ -52,6 +53,21 @@ def test_a_broken_router_is_refused(bert: Path, tmp_path: Path) -> None:
         path.write_text(json.dumps({**whole, **change}))
         with pytest.raises(CheckpointError, match=rf"router_config\.json: .*{place}"):
             read_routes(folder)
+
+
+def test_a_key_that_the_template_lacks_is_written_into_the_entry_of_its_module(
+    bert: Path, tmp_path: Path
+) -> None:
+    folder = pair(bert, bert, tmp_path / "pair")
+    other = shutil.copytree(folder, tmp_path / "other")
+    entries = json.loads((other / "modules.json").read_text())
+    entries[1]["kwargs"] = ["task"]  # of the Normalize after the router and its routes
+    (other / "modules.json").write_text(json.dumps(entries))
+    template = Checkpoint(folder)
+    members = {"pair": template, "other": Checkpoint(other)}
+    out = shutil.copytree(folder, tmp_path / "out")
+    JoinedFacts.of(template, members, chosen=False).write(out, template)
+    assert json.loads((out / "modules.json").read_text()) == entries
 
 
 def test_a_link_out_of_a_route_is_refused(bert: Path, tmp_path: Path) -> None:
