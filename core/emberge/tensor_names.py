@@ -13,12 +13,12 @@ from emberge.tensor_files import TensorSpec
 
 EMBEDDING_LAYER, FINAL_LAYER = "embeddings", "final"
 # Prefixes of the layers of a text trunk; any other prefix (`visual`) belongs to another tower.
-_TRUNK = frozenset({"", "encoder", "decoder", "transformer", "model"})
+_TRUNK_PREFIXES = frozenset({"", "encoder", "decoder", "transformer", "model"})
 _FINAL_NORMS = frozenset({"norm", "final_norm", "ln_f", "final_layernorm"})
-LAYER = re.compile(r"(?:^|\.)(layers|layer|h|blocks|block|albert_layer_groups)\.(\d+)\.")
+LAYER_PATTERN = re.compile(r"(?:^|\.)(layers|layer|h|blocks|block|albert_layer_groups)\.(\d+)\.")
 HEAD = "lm_head.weight"
 # Ends of an input embedding's name, the most certain first.
-EMBEDDINGS = (
+_EMBEDDING_ENDINGS = (
     "embed_tokens.weight",
     "embeddings.word_embeddings.weight",
     "embeddings.tok_embeddings.weight",
@@ -51,8 +51,8 @@ TIED_NAMES: Mapping[str, str] = {
 }
 _NORM_PARAMETER = re.compile(r"(LayerNorm|layer_norm)\.(gamma|beta)$")
 _USUAL_PARAMETER = {"gamma": "weight", "beta": "bias"}
-_EMBEDDING_NAMES = frozenset({*EMBEDDINGS, _SHARED_NAME})
-_BUFFERS = (
+_EMBEDDING_NAMES = frozenset({*_EMBEDDING_ENDINGS, _SHARED_NAME})
+_BUFFER_NAMES = (
     *("position_ids", "token_type_ids", "inv_freq", "cos_cached", "sin_cached", "masked_bias"),
     *("num_batches_tracked", "stats_last_nonzero"),  # counters of a training
 )
@@ -66,19 +66,19 @@ _KNOWN_HEADS = frozenset(
     }
 )
 POOLER = "pooler"
-_DECODER = "decoder"
+_DECODER_HEAD = "decoder"
 # Heads whose numbers no embedding depends on: poolers, language heads, and an encoder's decoder.
 _UNUSED_HEADS = _KNOWN_HEADS - {"classifier", "pre_classifier", "score", "qa_outputs", "linear"} | {
-    *("cls.predictions", "cls.seq_relationship", POOLER, _DECODER),
+    *("cls.predictions", "cls.seq_relationship", POOLER, _DECODER_HEAD),
     "head",  # ModernBERT's
 }
 # Words in names of parts that models with more than text have; a complete model has all of them.
-_TOWERS = (
+_TOWER_WORDS = (
     *("tower", "vision", "visual", "audio", "projector", "merger", "talker", "image", "code2wav"),
 )
 _NUMBERED_LAYER = re.compile(r"\b(layers?|h|blocks?)\.\d+\.")
-_TASK = re.compile(r"(For[A-Z]\w*|LMHeadModel|WithProjection)$")
-_CLASS = re.compile(r"[A-Z]")
+_TASK_ENDING = re.compile(r"(For[A-Z]\w*|LMHeadModel|WithProjection)$")
+_CAPITAL = re.compile(r"[A-Z]")
 _TASK_ALIASES = {"ForPreTraining": "ForMaskedLM"}  # `ForPreTraining` has one more head
 
 
@@ -88,11 +88,11 @@ def find_layer(name: str) -> str:
     Pseudo-layers are `embeddings`, `final` (the last norm), and for every other tensor the first word of its
     name (`pooler`, `2_Dense`, `lm_head`).
     """
-    match = LAYER.search(name)
+    match = LAYER_PATTERN.search(name)
     if match:
         tower = name[: match.start()]
         label = f"layers.{match[2]}"
-        return label if tower in _TRUNK else f"{tower}.{match[1]}.{match[2]}"
+        return label if tower in _TRUNK_PREFIXES else f"{tower}.{match[1]}.{match[2]}"
     first = name.partition(".")[0]
     if first.startswith(("embed", "wte", "wpe")):
         return EMBEDDING_LAYER
@@ -112,7 +112,7 @@ def measure_depths(names: Iterable[str]) -> dict[str, float]:
     depth_by_name: dict[str, float] = {}
     for name in names:
         depth_by_name[name] = 0.0
-        match = LAYER.search(name)
+        match = LAYER_PATTERN.search(name)
         if match:
             tower, number = find_layer(name).rpartition(".")[0], int(match[2])
             layer_by_name[name] = tower, number
@@ -137,7 +137,7 @@ def _find_outer_prefix(names: Sequence[str]) -> str:
 def find_prefix(names: Iterable[str]) -> str:
     """Return the prefix of the text backbone's names, by the only input embedding; "" without exactly one."""
     names = list(names)
-    for ending in (_SHARED_NAME, *EMBEDDINGS):
+    for ending in (_SHARED_NAME, *_EMBEDDING_ENDINGS):
         prefixes = [
             n.removesuffix(ending) for n in names if n == ending or n.endswith(f".{ending}")
         ]
@@ -156,9 +156,9 @@ def modernise_name(name: str) -> str:
 def find_task(config: Mapping[str, Any]) -> str | None:
     """Return the task of a saved model's class: `ForMaskedLM`, "" for a plain model, None if unknown."""
     listed = config.get("architectures")
-    if not isinstance(listed, list) or not listed or not _CLASS.match(str(listed[0])):
+    if not isinstance(listed, list) or not listed or not _CAPITAL.match(str(listed[0])):
         return None
-    match = _TASK.search(str(listed[0]))
+    match = _TASK_ENDING.search(str(listed[0]))
     return _TASK_ALIASES.get(match[1], match[1]) if match else ""
 
 
@@ -177,7 +177,7 @@ def find_heads(outside: Iterable[str], inside: Iterable[str], *, wrapped: bool) 
     inside = list(inside)
     heads = {name for name in inside if find_head(name) == POOLER}
     if any(name.startswith("encoder.") for name in inside):
-        heads |= {name for name in inside if find_head(name) == _DECODER}
+        heads |= {name for name in inside if find_head(name) == _DECODER_HEAD}
     if not wrapped:
         heads |= {name for name in inside if find_head(name).partition(".")[0] in _KNOWN_HEADS}
         return frozenset(heads)
@@ -185,7 +185,7 @@ def find_heads(outside: Iterable[str], inside: Iterable[str], *, wrapped: bool) 
     layered_heads = {find_head(name) for name in outside if _NUMBERED_LAYER.search(name)}
     for name in outside:
         head = find_head(name)
-        if head not in layered_heads and not any(word in head for word in _TOWERS):
+        if head not in layered_heads and not any(word in head for word in _TOWER_WORDS):
             heads.add(name)
     return frozenset(heads)
 
@@ -347,7 +347,7 @@ def is_unused_by_encoders(name: str) -> bool:
 
 def is_buffer(name: str) -> bool:
     """Return whether a tensor follows from the config and is never merged (`position_ids`, `inv_freq`)."""
-    return name.rpartition(".")[2] in _BUFFERS
+    return name.rpartition(".")[2] in _BUFFER_NAMES
 
 
 def is_vocabulary(name: str) -> bool:

@@ -390,7 +390,7 @@ def _read_size(layout: Layout, config: Mapping[str, Any], key: str) -> int:
 
 def _list_router_problems(layout: Layout, config: Mapping[str, Any]) -> tuple[str, ...]:
     """Return the problem of training a model with expert routers without load balancing."""
-    experts = TrunkConfig(config).experts
+    experts = TrunkConfig(config).expert_count
     if experts < 2:
         return ()
     return (

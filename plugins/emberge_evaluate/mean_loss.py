@@ -116,7 +116,7 @@ class MeanLoss(TextOptions, Evaluator):
         if harm := facts.problems or facts.training_problems:
             return harm
         token_losses = find_prediction_problems(list_losses(self.loss), self.backbone, checkpoint)
-        too_long = TextLimit.read(checkpoint).problems(*self.lengths)
+        too_long = TextLimit.read(checkpoint).describe_problems(*self.lengths)
         return [*find_embedding_problems(self.loss, facts), *token_losses, *too_long]
 
     def check_together(self, checkpoints: Sequence[Path]) -> Iterable[str]:

@@ -95,7 +95,7 @@ class FineTuned(TuningOptions, Evaluator):
         if checkpoint is None:
             return ()
         problems = self.backbone.describe(checkpoint).problems
-        return problems or TextLimit.read(checkpoint).problems(self.max_length)
+        return problems or TextLimit.read(checkpoint).describe_problems(self.max_length)
 
     def preview(self, context: Preflight) -> Sequence[TaskInfo]:
         return [info for entry in self.list_entries() for info in self._list_tasks(entry)]

@@ -42,7 +42,7 @@ def name_load(layer: int, expert: int) -> str:
 
 def has_experts(config: Mapping[str, Any]) -> bool:
     """Return whether a config is that of a model with experts, of this plugin or of transformers."""
-    return config.get("model_type") == ROUTED_TYPE or TrunkConfig(config).experts > 0
+    return config.get("model_type") == ROUTED_TYPE or TrunkConfig(config).expert_count > 0
 
 
 @dataclass(frozen=True)

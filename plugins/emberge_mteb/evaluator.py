@@ -96,7 +96,7 @@ class Mteb(TaskOptions, Evaluator):
         facts = self.backbone.describe(checkpoint)
         yield from facts.problems
         if not facts.problems:
-            yield from TextLimit.read(checkpoint).problems(self.max_length)
+            yield from TextLimit.read(checkpoint).describe_problems(self.max_length)
             yield from self._check_widths(facts.dimension)
 
     def _check_widths(self, dimension: int | None) -> Iterator[str]:

@@ -22,7 +22,7 @@ from emberge import (
 )
 from emberge.model_folder import Checkpoint, TrunkConfig
 from emberge.tensor_files import TensorSpec
-from emberge.tensor_names import LAYER, find_layer_number
+from emberge.tensor_names import LAYER_PATTERN, find_layer_number
 from emberge.wording import count_noun, join_some
 from emberge_encoder import load_text_config
 
@@ -100,7 +100,7 @@ class LayerStack:
                 layers than its config.
         """
         folder, config = self.checkpoint.folder, self.checkpoint.config
-        count = TrunkConfig(config).layers
+        count = TrunkConfig(config).layer_count
         if not count:
             raise CheckpointError(
                 f"{folder}: has no known stack of layers (model type '{self.model_type}'), so none can "
@@ -254,13 +254,13 @@ def _list_layer_kinds(trunk: TrunkConfig) -> dict[str, list[Any]]:
     return {
         key: value
         for key, value in lists.items()
-        if isinstance(value, list) and len(value) == trunk.layers
+        if isinstance(value, list) and len(value) == trunk.layer_count
     }
 
 
 def _list_changes(trunk: TrunkConfig, numbers: Sequence[int]) -> Iterator[tuple[str, Any]]:
     """Yield (key, value) for each key of the trunk's config that changes when only these layers are kept."""
-    yield trunk.layers_key, len(numbers)
+    yield trunk.layer_count_key, len(numbers)
     for key, kinds in _list_layer_kinds(trunk).items():
         # A list of equal entries, which the class makes of the number of layers, stays unsaid.
         if trunk.stated.get(key) is not None or len(set(kinds)) > 1:
@@ -276,7 +276,7 @@ def _spread_with_last(count: int, number: int) -> tuple[int, ...]:
 
 def _shift_layer(name: str, by: int) -> str:
     """Return a tensor's name with its layer's number increased by `by`."""
-    match = LAYER.search(name)
+    match = LAYER_PATTERN.search(name)
     if not match or not by:
         return name
     return f"{name[: match.start(2)]}{int(match[2]) + by}{name[match.end(2) :]}"

@@ -179,7 +179,7 @@ class Distil(FitOptions, Step):
             )
         if folder is not None:
             facts, longest = self.teacher_backbone.describe(folder), self.max_length.default
-            for message in facts.problems or TextLimit.read(folder).problems(longest):
+            for message in facts.problems or TextLimit.read(folder).describe_problems(longest):
                 yield context.problem(f"{self.teacher}: {message}", "teacher")
 
     def _build_guide(self) -> Guide:

@@ -75,7 +75,7 @@ class TrainingCheck:
                 yield context.problem(message, "backbone")
             for message in find_embedding_problems(step.loss, facts):
                 yield context.problem(message, "loss")
-            for message in TextLimit.read(folder).problems(*step.lengths):
+            for message in TextLimit.read(folder).describe_problems(*step.lengths):
                 yield context.problem(message, "max_length")
             for message in facts.warnings:
                 yield context.warning(message, "backbone")
@@ -100,7 +100,7 @@ class TrainingCheck:
         if folder is None:
             return
         facts = backbone.describe(folder)
-        for message in facts.problems or TextLimit.read(folder).problems(guide.max_length):
+        for message in facts.problems or TextLimit.read(folder).describe_problems(guide.max_length):
             yield f"guide: {message}"
         if not loss.compares_with_guide or model is None:
             return

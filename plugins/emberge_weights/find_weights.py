@@ -132,7 +132,7 @@ class FindWeights(Step):
         self, reference: ModelRef, folder: Path, context: Preflight
     ) -> Iterator[Problem]:
         problems = self.backbone.describe(folder).problems
-        for problem in problems or TextLimit.read(folder).problems(self.max_length):
+        for problem in problems or TextLimit.read(folder).describe_problems(self.max_length):
             yield context.problem(f"{reference}: {problem}", "models")
         similarity = read_settings(folder).get("similarity_fn_name") or "cosine"
         if similarity != "cosine":

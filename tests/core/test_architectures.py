@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 from emberge import PluginError, Plugins, hookimpl
-from emberge.architectures import Architecture, find_config_class
+from emberge.architectures import Architecture, find_config_class, read_model_types
 from emberge.cli.main import main
 from emberge.encoding import TextEmbedder
 from emberge_encoder import TextEncoder
@@ -83,6 +83,17 @@ def emberge(*words: str | Path, plugin: bool = True, fails: bool = False) -> str
         fails=fails,
     )
     return done.stdout + done.stderr
+
+
+def test_tables_of_transformers_are_read_from_their_source() -> None:
+    from transformers.models.auto import modeling_auto
+    from transformers.models.auto.configuration_auto import CONFIG_MAPPING_NAMES
+
+    # A few types are added to the table by other lines of the source.
+    assert {"bert", "xlm-roberta", "qwen3"} < read_model_types("CONFIG_MAPPING_NAMES")
+    assert read_model_types("CONFIG_MAPPING_NAMES") < {*CONFIG_MAPPING_NAMES}
+    masked = modeling_auto.MODEL_FOR_MASKED_LM_MAPPING_NAMES
+    assert read_model_types("MODEL_FOR_MASKED_LM_MAPPING_NAMES") == {*masked}
 
 
 def test_check_accepts_a_plugins_model_type_and_names_an_unknown_one(

@@ -219,7 +219,7 @@ def find_template_problems(
         tokenizer = TokenizerFiles(Checkpoint(request.tokenizer).tokenizer_folder)
         yield from map(Problem, tokenizer.describe_problems())
     trunk = TrunkConfig(template.config)
-    count = None if request.layers is None else trunk.layers
+    count = None if request.layers is None else trunk.layer_count
     if count not in (request.layers, None):
         yield Problem(
             f"'{template.folder.name}' has {count} layers, and the recipe states {request.layers}; a merge "

@@ -101,7 +101,7 @@ def describe_size_problems(
                 f"{path}: vocab_size is {size:,}, and '{words.name}' has {words.shape[0]:,} rows; "
                 "get the config of these weights"
             )
-    layers, model_type = trunk.layers, trunk.stated.get("model_type")
+    layers, model_type = trunk.layer_count, trunk.stated.get("model_type")
     labels = {find_layer(name) for name in names.specs}
     stored_layers = {label for label in labels if label.startswith("layers.")}
     # A class may store more, as for predicting several tokens.

@@ -12,7 +12,7 @@ from emberge.errors import CheckpointError
 from emberge.model_folder.folder_files import (
     ADAPTER_CONFIG,
     HUB_ID,
-    OTHER_WEIGHTS,
+    OTHER_FORMAT_REASON,
     TOKENIZER_FILES,
     find_rule,
     read_model_json,
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 _PICKLE_PATTERNS = ("pytorch_model*.bin", "*.pt", "*.pth", "*.ckpt")
 # States of a training are beside weights and are none.
-_STATE_FILES = ("optimizer", "scheduler", "rng_state", "scaler", "training_args")
+_STATE_BEGINNINGS = ("optimizer", "scheduler", "rng_state", "scaler", "training_args")
 # Bytes compared in each of as many places of two tensors that may be copies.
 _SAMPLED_BYTES, _SAMPLES = 4096, 64
 # Parts of the names of tensors that only quantised models have.
@@ -39,8 +39,8 @@ _QUANTISED_PARTS = frozenset(
         *("weight_scale_2", "weight_zero_point", "absmax", "quant_map", "quant_state", "SCB"),
     }
 )
-_TOKENIZERS = tuple(name for name in TOKENIZER_FILES if not name.startswith("chat_template"))
-_OTHER_TOKENIZERS = (
+_TOKENIZER_NAMES = tuple(name for name in TOKENIZER_FILES if not name.startswith("chat_template"))
+_OTHER_TOKENIZER_PATTERNS = (
     *("*.tiktoken", "*.spm", "*.bpe", "*.model", "bpe.codes", "*tokenizer_config.json"),
 )
 
@@ -49,7 +49,7 @@ def _find_pickles(folder: Path) -> Iterator[Path]:
     """Yield a folder's files of pickled weights; pickles of a training state are none."""
     for pattern in _PICKLE_PATTERNS:
         paths = sorted(folder.glob(pattern))
-        yield from (path for path in paths if not path.name.startswith(_STATE_FILES))
+        yield from (path for path in paths if not path.name.startswith(_STATE_BEGINNINGS))
 
 
 def describe_other_format(folder: Path) -> str | None:
@@ -64,11 +64,11 @@ def describe_other_format(folder: Path) -> str | None:
             f"{base_path}+{adapter_path}"
         )
     for path in sorted(folder.iterdir()):
-        rule = find_rule(path.name, folder=path.is_dir())
-        if rule is not None and rule.why == OTHER_WEIGHTS:
+        rule = find_rule(path.name, is_folder=path.is_dir())
+        if rule is not None and rule.reason == OTHER_FORMAT_REASON:
             return (
-                f"{folder}: has only {OTHER_WEIGHTS} ({path.name}), which cannot be merged; get the model's "
-                "safetensors"
+                f"{folder}: has only {OTHER_FORMAT_REASON} ({path.name}), which cannot be merged; get the "
+                "model's safetensors"
             )
     unknown_files = sorted(p.name for p in folder.glob("*.safetensors"))
     if unknown_files:
@@ -138,8 +138,8 @@ class Checkpoint:
     def has_tokenizer(self) -> bool:
         """True if files of a tokenizer exist, even empty ones."""
         return any(
-            any((folder / name).is_file() for name in _TOKENIZERS)
-            or any(True for pattern in _OTHER_TOKENIZERS for _ in folder.glob(pattern))
+            any((folder / name).is_file() for name in _TOKENIZER_NAMES)
+            or any(True for pattern in _OTHER_TOKENIZER_PATTERNS for _ in folder.glob(pattern))
             for folder in dict.fromkeys([self.trunk, self.folder])
         )
 
@@ -330,10 +330,10 @@ def _have_same_sample(first: TensorSpec, second: TensorSpec) -> bool:
     """Return whether samples of two tensors of one size, taken at even distances, have equal bytes."""
     size = min(_SAMPLED_BYTES, first.nbytes)
     step = max(1, (first.nbytes - size) // (_SAMPLES - 1))
-    with first.file.open("rb") as one, second.file.open("rb") as other:
+    with first.file.open("rb") as first_file, second.file.open("rb") as second_file:
         for start in range(0, first.nbytes - size + 1, step):
-            one.seek(first.offset + start)
-            other.seek(second.offset + start)
-            if one.read(size) != other.read(size):
+            first_file.seek(first.offset + start)
+            second_file.seek(second.offset + start)
+            if first_file.read(size) != second_file.read(size):
                 return False
     return True

@@ -10,14 +10,14 @@ from typing import Any
 from emberge.errors import CheckpointError, Problem
 from emberge.model_folder.checkpoint import Checkpoint
 from emberge.model_folder.folder_files import (
-    CARD,
-    HEAD_FILE,
-    LICENCE,
-    PLACE,
-    RECORD,
-    STATE,
+    CARD_REASON,
+    HEAD_REASON,
+    LICENCE_REASON,
+    RECORD_REASON,
+    REPOSITORY_REASON,
+    STATE_REASON,
     TOKENIZER_FILES,
-    WEIGHTS,
+    WEIGHTS_REASON,
 )
 from emberge.model_folder.model_config import find_trunk_config, read_rope_options
 from emberge.model_folder.model_files import list_files_not_copied
@@ -25,14 +25,16 @@ from emberge.model_folder.st_layout import MODULE_SIZES, read_module_config
 from emberge.model_folder.stated_facts import Fact, FactId, read_facts, write_fact
 from emberge.wording import join_some
 
-_MUST_AGREE = (
+_EQUAL_KEYS = (
     "model_type",
     # Names that classes have for the number of heads, and for the activation.
     *("num_attention_heads", "num_heads", "n_heads", "n_head", "num_key_value_heads", "head_dim"),
     *("hidden_act", "hidden_activation", "activation", "activation_function", "feed_forward_proj"),
     "position_embedding_type",
 )
-_SIZES = ("hidden_size", "intermediate_size", "num_hidden_layers", *_MUST_AGREE[1:])
+_EQUAL_TRUNK_KEYS = ("hidden_size", "intermediate_size", "num_hidden_layers", *_EQUAL_KEYS[1:])
+# Reasons for leaving files out that need no mention.
+_UNNAMED_REASONS = {REPOSITORY_REASON, CARD_REASON, STATE_REASON, RECORD_REASON}
 _SHOWN_CHARACTERS = 60
 
 
@@ -52,7 +54,7 @@ class ModelPair:
 
         A base need not have the `modules` of its descendants.
         """
-        for key in _MUST_AGREE:
+        for key in _EQUAL_KEYS:
             configs = self.first.config, self.second.config
             differences = list(_compare_key(key, *configs, "config.json's "))
             yield from differences
@@ -84,7 +86,7 @@ class ModelPair:
         if families[0] != families[1]:
             yield f"the text trunk is {families[0]} in one and {families[1]} in the other"
             return
-        for key in _SIZES:
+        for key in _EQUAL_TRUNK_KEYS:
             yield from _compare_key(key, *configs, "the text config's ")
         ropes = [read_rope_options(config) for config in configs] if positions else []
         for key in sorted({key for rope in ropes for key in rope}):
@@ -103,11 +105,11 @@ class ModelPair:
 
 
 def _compare_key(
-    key: str, first: Mapping[str, Any], second: Mapping[str, Any], of: str = "", file: str = ""
+    key: str, first: Mapping[str, Any], second: Mapping[str, Any], owner: str = "", file: str = ""
 ) -> Iterator[str]:
     a, b = first.get(key), second.get(key)
     if a is not None and b is not None and a != b:
-        yield describe_difference(f"{of}{key}", a, b, file)
+        yield describe_difference(f"{owner}{key}", a, b, file)
 
 
 @dataclass
@@ -155,7 +157,7 @@ class JoinedFacts:
         name = next(
             (n for n, m in members.items() if m.folder == template.folder), template.folder.name
         )
-        others = {n: one for n, one in members.items() if one.folder != template.folder}
+        others = {n: m for n, m in members.items() if m.folder != template.folder}
         joined = cls(name, chosen, adapter, trunks, members={name: template, **others})
         for name, member in joined.members.items():
             try:
@@ -205,13 +207,11 @@ class JoinedFacts:
     def _list_left_files(self, name: str, member: Checkpoint) -> None:
         """Add a member's files that no result gets; cards and training records excepted."""
         files_by_reason = list_files_not_copied(member)
-        kept_reasons = files_by_reason.keys() - {PLACE, CARD, STATE, RECORD}
-        left_files = [
-            f for why, files in files_by_reason.items() if why in kept_reasons for f in files
-        ]
+        named_reasons = [reason for reason in files_by_reason if reason not in _UNNAMED_REASONS]
+        left_files = [file for reason in named_reasons for file in files_by_reason[reason]]
         if left_files:
             self.left_files[name] = [*dict.fromkeys([*self.left_files.get(name, ()), *left_files])]
-        if heads := files_by_reason.get(WEIGHTS):
+        if heads := files_by_reason.get(WEIGHTS_REASON):
             self.warnings.append(
                 f"{join_some(heads)} of '{name}' is left out: beside the weights that its classes read"
             )
@@ -254,7 +254,7 @@ class JoinedFacts:
         """Keep a file that is equal in all members that have it; leave a head out if it differs."""
         own_fact = holders.get(self.template)
         is_equal = len({fact.value for fact in holders.values()}) == 1
-        is_head = all(fact.file_role == HEAD_FILE for fact in holders.values())
+        is_head = all(fact.file_reason == HEAD_REASON for fact in holders.values())
         keeps = own_fact is not None and (self.chosen or is_equal or not is_head)
         losers = [
             holder for holder in holders if not (keeps and (is_equal or holder == self.template))
@@ -305,7 +305,7 @@ def _name_modules(checkpoint: Checkpoint) -> str:
 
 def _is_left_to_towers(fact: Fact) -> bool:
     """Return whether members that give towers may differ in a fact: attention, files of processors."""
-    is_other_file = fact.file != "" and fact.file_role not in (HEAD_FILE, LICENCE)
+    is_other_file = fact.file != "" and fact.file_reason not in (HEAD_REASON, LICENCE_REASON)
     return fact.is_direction or is_other_file or fact.store == "tokenizer"
 
 

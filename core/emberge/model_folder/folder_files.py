@@ -33,7 +33,7 @@ HUB_ID = re.compile(r"\w[\w.-]*/\w[\w.-]*")
 HUB_NAME = re.compile(rf"{HUB_ID.pattern}|\w[\w.-]*")
 """Form of a model's id on a hub, or of the name of an old model, which has no owner."""
 _CACHED_MODEL = re.compile(r"models--(.+?)--(.+)$")
-FOLDERS = ("additional_chat_templates",)
+EXTRA_FOLDERS = ("additional_chat_templates",)
 """Folders with files of a model, in addition to the trunk's and the modules' folders."""
 
 
@@ -42,54 +42,56 @@ class FileRule:
     """A row of the table of known files: patterns of names, and what is done with such files.
 
     Patterns of folders end with a slash. Weights that are hashed only in a folder without safetensors are
-    `hashed` "alone". `why` is the reason for copying the files or not.
+    `hashed` "alone". `reason` says why the files are copied or not.
     """
 
     patterns: tuple[str, ...]
     copied: bool
     hashed: Literal["yes", "no", "alone"]
-    why: str
+    reason: str
 
 
-PLACE = "of the repository, not of the model"
-CARD = "a card of its own is written"
-STATE = "a training's state"
-RECORD = "a training's record"
-_ADAPTER = "an adapter beside the weights"
-WEIGHTS = "the weights"
-OTHER_WEIGHTS = "weights in another format"
-HEAD_FILE = "a head beside the weights, which nothing opens"
-LICENCE = "terms that bind whoever has a copy"
-_MODEL = "what the model is made of beside its weights"
-_CODE = "code, which a result never has"
+REPOSITORY_REASON = "of the repository, not of the model"
+CARD_REASON = "a card of its own is written"
+STATE_REASON = "a training's state"
+RECORD_REASON = "a training's record"
+_ADAPTER_REASON = "an adapter beside the weights"
+WEIGHTS_REASON = "the weights"
+OTHER_FORMAT_REASON = "weights in another format"
+HEAD_REASON = "a head beside the weights, which nothing opens"
+LICENCE_REASON = "terms that bind whoever has a copy"
+_MODEL_REASON = "what the model is made of beside its weights"
+_CODE_REASON = "code, which a result never has"
 
-FILES = (
-    FileRule((".*",), False, "no", PLACE),
-    FileRule(("README*", "artifact.json", "model_card*"), False, "no", CARD),
-    FileRule(("optimizer*", "scheduler*", "rng_state*", "scaler*"), False, "no", STATE),
-    FileRule(("training_args.*", "zero_to_fp32.py", "latest"), False, "no", STATE),
-    FileRule(("checkpoint-*/", "checkpoints/", "global_step*/"), False, "no", STATE),
-    FileRule(("trainer_state.json",), False, "no", STATE),
-    FileRule(("all_results.json", "train_results.json", "eval_results.json"), False, "no", RECORD),
-    FileRule(("metrics.jsonl", "events.out.*", "*_results.csv"), False, "no", RECORD),
-    FileRule(("eval/", "runs/", "logs/", "wandb/"), False, "no", RECORD),
-    FileRule(("LICENSE*", "LICENCE*", "NOTICE*", "COPYING*", "USE_POLICY*"), True, "no", LICENCE),
-    FileRule(("adapter_*.bin",), False, "alone", _ADAPTER),
-    FileRule(("adapter_*",), False, "yes", _ADAPTER),
-    FileRule(("*.safetensors", "*.safetensors.index.json"), False, "yes", WEIGHTS),
-    FileRule(("*.safetensors.remote",), False, "yes", WEIGHTS),
-    FileRule(("pytorch_model*", "model*.bin", "model*.pt*"), False, "alone", OTHER_WEIGHTS),
-    FileRule(("consolidated*", "*.index.json"), False, "alone", OTHER_WEIGHTS),
-    FileRule(("*.bin", "*.pt", "*.pth"), True, "alone", HEAD_FILE),
-    FileRule(("quantize_config.json",), False, "yes", OTHER_WEIGHTS),
-    FileRule(("*.ckpt", "*.h5", "*.msgpack", "*.ot"), False, "no", OTHER_WEIGHTS),
-    FileRule(("*.onnx", "*.onnx_data", "*.gguf", "*.mlmodel"), False, "no", OTHER_WEIGHTS),
-    FileRule(("onnx/", "openvino*", "coreml/", "gguf/"), False, "no", OTHER_WEIGHTS),
-    FileRule(("saved_model/", "original/"), False, "no", OTHER_WEIGHTS),
-    FileRule(("*.json", "*.txt", "*.model", "*.jinja", "*.tiktoken"), True, "yes", _MODEL),
-    FileRule(("*.spm", "*.bpe", "*.codes", "*.vocab"), True, "yes", _MODEL),
-    FileRule(("*.py",), False, "yes", _CODE),
-    FileRule(("*.metadata",), True, "yes", _MODEL),  # ColBERT's lengths and marker tokens
+FILE_RULES = (
+    FileRule((".*",), False, "no", REPOSITORY_REASON),
+    FileRule(("README*", "artifact.json", "model_card*"), False, "no", CARD_REASON),
+    FileRule(("optimizer*", "scheduler*", "rng_state*", "scaler*"), False, "no", STATE_REASON),
+    FileRule(("training_args.*", "zero_to_fp32.py", "latest"), False, "no", STATE_REASON),
+    FileRule(("checkpoint-*/", "checkpoints/", "global_step*/"), False, "no", STATE_REASON),
+    FileRule(("trainer_state.json",), False, "no", STATE_REASON),
+    FileRule(("all_results.json", "train_results.json"), False, "no", RECORD_REASON),
+    FileRule(("eval_results.json",), False, "no", RECORD_REASON),
+    FileRule(("metrics.jsonl", "events.out.*", "*_results.csv"), False, "no", RECORD_REASON),
+    FileRule(("eval/", "runs/", "logs/", "wandb/"), False, "no", RECORD_REASON),
+    FileRule(("LICENSE*", "LICENCE*", "NOTICE*", "COPYING*"), True, "no", LICENCE_REASON),
+    FileRule(("USE_POLICY*",), True, "no", LICENCE_REASON),
+    FileRule(("adapter_*.bin",), False, "alone", _ADAPTER_REASON),
+    FileRule(("adapter_*",), False, "yes", _ADAPTER_REASON),
+    FileRule(("*.safetensors", "*.safetensors.index.json"), False, "yes", WEIGHTS_REASON),
+    FileRule(("*.safetensors.remote",), False, "yes", WEIGHTS_REASON),
+    FileRule(("pytorch_model*", "model*.bin", "model*.pt*"), False, "alone", OTHER_FORMAT_REASON),
+    FileRule(("consolidated*", "*.index.json"), False, "alone", OTHER_FORMAT_REASON),
+    FileRule(("*.bin", "*.pt", "*.pth"), True, "alone", HEAD_REASON),
+    FileRule(("quantize_config.json",), False, "yes", OTHER_FORMAT_REASON),
+    FileRule(("*.ckpt", "*.h5", "*.msgpack", "*.ot"), False, "no", OTHER_FORMAT_REASON),
+    FileRule(("*.onnx", "*.onnx_data", "*.gguf", "*.mlmodel"), False, "no", OTHER_FORMAT_REASON),
+    FileRule(("onnx/", "openvino*", "coreml/", "gguf/"), False, "no", OTHER_FORMAT_REASON),
+    FileRule(("saved_model/", "original/"), False, "no", OTHER_FORMAT_REASON),
+    FileRule(("*.json", "*.txt", "*.model", "*.jinja", "*.tiktoken"), True, "yes", _MODEL_REASON),
+    FileRule(("*.spm", "*.bpe", "*.codes", "*.vocab"), True, "yes", _MODEL_REASON),
+    FileRule(("*.py",), False, "yes", _CODE_REASON),
+    FileRule(("*.metadata",), True, "yes", _MODEL_REASON),  # ColBERT's lengths and marker tokens
 )
 """Table of files; for each name the first matching row applies."""
 
@@ -103,11 +105,11 @@ def find_model_name(folder: Path) -> str:
 
 
 @functools.cache
-def find_rule(name: str, *, folder: bool = False) -> FileRule | None:
+def find_rule(name: str, *, is_folder: bool = False) -> FileRule | None:
     """Return the table's row for the name of a file or folder; None if it does not belong to a model."""
-    names = (name, f"{name}/") if folder else (name,)
-    for rule in FILES:
-        if any(fnmatch.fnmatch(one, pattern) for one in names for pattern in rule.patterns):
+    names = (name, f"{name}/") if is_folder else (name,)
+    for rule in FILE_RULES:
+        if any(fnmatch.fnmatch(name, pattern) for name in names for pattern in rule.patterns):
             return rule
     return None
 

@@ -19,28 +19,28 @@ from emberge.model_folder.st_layout import read_trunk_settings
 from emberge.tensor_files import TensorSpec
 
 # Names that configs have for the number of layers.
-_LAYER_COUNTS = ("num_hidden_layers", "n_layer", "n_layers", "num_layers")
+_LAYER_COUNT_KEYS = ("num_hidden_layers", "n_layer", "n_layers", "num_layers")
 # Configs inside those of models with more than text, the outer ones first.
-_NESTED_CONFIGS = ("thinker_config", "text_config", "language_config", "llm_config")
+_NESTED_CONFIG_KEYS = ("thinker_config", "text_config", "language_config", "llm_config")
 # Names that configs have for the number of experts of a layer.
-_EXPERT_COUNTS = ("num_experts", "num_local_experts", "n_routed_experts", "moe_num_experts")
+_EXPERT_COUNT_KEYS = ("num_experts", "num_local_experts", "n_routed_experts", "moe_num_experts")
 # Keys that only place images among positions; text has the same position on every axis.
 _IMAGE_ROPE_KEYS = frozenset({"mrope_section", "mrope_interleaved", "type"})
 # A tokenizer without a limit has 1e30.
-_NO_LIMIT = 1_000_000
+_LEAST_BOUNDLESS_LENGTH = 1_000_000
 # Names of tables with one row for each position of a text; a text cannot be longer than its table.
 _POSITION_TABLE = re.compile(
     r"^(?!.*(?:audio|vis)).*\b(?:position_embeddings|embed_positions|wpe)\.weight$"
 )
 # Classes that count positions from the id of their padding token + 1, as fairseq does.
-_COUNT_FROM_PADDING = frozenset(
+_TYPES_THAT_COUNT_FROM_PADDING = frozenset(
     {
         *("roberta", "roberta-prelayernorm", "camembert", "xlm-roberta", "xlm-roberta-xl", "xmod"),
         *("data2vec-text", "esm", "ibert", "layoutlmv3", "lilt", "longformer", "luke"),
         *("markuplm", "mpnet"),
     }
 )
-_FAIRSEQ_PADDING = 1
+_FAIRSEQ_PADDING_ID = 1
 
 
 @dataclass(frozen=True)
@@ -65,20 +65,22 @@ class TrunkConfig:
         return {**self.defaults, **self.stated}
 
     @property
-    def layers(self) -> int | None:
+    def layer_count(self) -> int | None:
         """The number of layers; None if neither the config nor the class has one."""
-        count = next((self.values[key] for key in _LAYER_COUNTS if key in self.values), None)
+        count = next((self.values[key] for key in _LAYER_COUNT_KEYS if key in self.values), None)
         return count if isinstance(count, int) else None
 
     @property
-    def layers_key(self) -> str:
+    def layer_count_key(self) -> str:
         """The key under which the config states its number of layers, or the usual key."""
-        return next((key for key in _LAYER_COUNTS if key in self.stated), _LAYER_COUNTS[0])
+        return next((key for key in _LAYER_COUNT_KEYS if key in self.stated), _LAYER_COUNT_KEYS[0])
 
     @property
-    def experts(self) -> int:
+    def expert_count(self) -> int:
         """The number of experts in a layer; 0 for a dense model."""
-        numbers = [part.get(key) for part in (self.whole, self.stated) for key in _EXPERT_COUNTS]
+        numbers = [
+            config.get(key) for config in (self.whole, self.stated) for key in _EXPERT_COUNT_KEYS
+        ]
         return max((number for number in numbers if isinstance(number, int)), default=0)
 
     @property
@@ -93,13 +95,13 @@ class TrunkConfig:
 
 def find_trunk_config(config: Mapping[str, Any]) -> Mapping[str, Any]:
     """Return the config of a model's text trunk: the innermost one for text, or the config itself."""
-    inner = next((key for key in _NESTED_CONFIGS if isinstance(config.get(key), dict)), None)
+    inner = next((key for key in _NESTED_CONFIG_KEYS if isinstance(config.get(key), dict)), None)
     return config if inner is None else find_trunk_config(config[inner])
 
 
 def change_trunk_config(config: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
     """Return a whole config with changed keys of its text trunk, which may be nested."""
-    inner = next((key for key in _NESTED_CONFIGS if isinstance(config.get(key), dict)), None)
+    inner = next((key for key in _NESTED_CONFIG_KEYS if isinstance(config.get(key), dict)), None)
     if inner is None:
         return {**config, **changes}
     return {**config, inner: change_trunk_config(config[inner], changes)}
@@ -131,8 +133,8 @@ def read_class_defaults(model_type: str) -> Mapping[str, Any]:
     roots = (spec.submodule_search_locations or ()) if spec is not None else ()
     files = [Path(root) / f"models/{name}/configuration_{name}.py" for root in roots]
     sources = [file.read_text(encoding="utf-8") for file in files if file.is_file()]
-    for node in ast.parse("\n".join(sources)).body:
-        body = node.body if isinstance(node, ast.ClassDef) else []
+    for statement in ast.parse("\n".join(sources)).body:
+        body = statement.body if isinstance(statement, ast.ClassDef) else []
         assigned = [ast.unparse(line) for line in body if isinstance(line, ast.Assign)]
         if f"model_type = {model_type!r}" in assigned:
             return {
@@ -179,7 +181,9 @@ class TextLimit:
         if limits[0] is None:
             tokenizer = read_object_if_any(checkpoint.trunk / "tokenizer_config.json")
             limits = [tokenizer.get("model_max_length"), *sizes]
-        known = [n for n in limits if isinstance(n, int | float) and 0 < n < _NO_LIMIT]
+        known = [
+            n for n in limits if isinstance(n, int | float) and 0 < n < _LEAST_BOUNDLESS_LENGTH
+        ]
         specs: Iterable[TensorSpec] = ()
         with suppress(CheckpointError):  # the reader of the weights raises it
             specs = checkpoint.specs.values()
@@ -198,7 +202,7 @@ class TextLimit:
         """True if the folder states more tokens than the model has positions for."""
         return self.stated is not None and self.stated != self.longest
 
-    def problems(self, *lengths: int | None) -> list[str]:
+    def describe_problems(self, *lengths: int | None) -> list[str]:
         """Return a problem if the longest of some numbers of tokens exceeds the positions, else nothing."""
         longest = max((length for length in lengths if length is not None), default=0)
         if self.positions is None or longest <= self.positions:
@@ -214,15 +218,15 @@ class TextLimit:
         Raises:
             CheckpointError: if there are too few; the message names the option.
         """
-        for problem in self.problems(*lengths):
+        for problem in self.describe_problems(*lengths):
             raise CheckpointError(problem)
 
 
 def _count_lost_rows(config: Mapping[str, Any]) -> int:
     """Return the number of rows of a table of positions that come before a text's first token."""
     model_type = str(config.get("model_type"))
-    if model_type not in _COUNT_FROM_PADDING:
+    if model_type not in _TYPES_THAT_COUNT_FROM_PADDING:
         return 0
     pad = config.get("pad_token_id")
     # MPNet's class has a constant.
-    return 1 + (pad if isinstance(pad, int) and model_type != "mpnet" else _FAIRSEQ_PADDING)
+    return 1 + (pad if isinstance(pad, int) and model_type != "mpnet" else _FAIRSEQ_PADDING_ID)

@@ -21,11 +21,11 @@ from emberge.files import link_or_copy, write_json
 from emberge.hashes import HashCache, hash_value
 from emberge.model_folder.checkpoint import Checkpoint
 from emberge.model_folder.folder_files import (
-    FILES,
-    FOLDERS,
-    PLACE,
-    RECORD,
-    STATE,
+    EXTRA_FOLDERS,
+    FILE_RULES,
+    RECORD_REASON,
+    REPOSITORY_REASON,
+    STATE_REASON,
     TOKENIZER_FILES,
     find_rule,
     read_model_json,
@@ -38,6 +38,7 @@ from emberge.model_folder.st_layout import find_trunk_settings, read_modules
 from emberge.tensor_files import RemoteFile
 from emberge.wording import hide_places, join_some
 
+_UNPUBLISHED_REASONS = (REPOSITORY_REASON, STATE_REASON, RECORD_REASON)
 _NOT_OF_MODEL = "no file of a model"
 # Keys that name code, or that trust it, and the type of their values.
 _CODE_KEYS: Mapping[str, type] = {
@@ -48,7 +49,7 @@ _CODE_KEYS: Mapping[str, type] = {
 # Mixtures of experts that transformers has no class for, and the model on the hub with their code.
 _CODE_ON_HUB = {"nomic_bert": "nomic-ai/nomic-bert-2048"}
 # Keys under which libraries store where a model lay, which may be a path of somebody's machine.
-_PLACE_KEYS = ("_name_or_path", "name_or_path", "tokenizer_file", "cache_dir")
+_PATH_KEYS = ("_name_or_path", "name_or_path", "tokenizer_file", "cache_dir")
 # Long files of a tokenizer, in which no library reads such keys, so that they are not searched.
 _CODELESS_FILES = ("tokenizer.json", "vocab.json", "added_tokens.json", "special_tokens_map.json")
 _SHOWN_NAMES = 3
@@ -59,20 +60,20 @@ def list_copied_files(checkpoint: Checkpoint) -> Iterator[Path]:
     for folder in _list_model_folders(checkpoint):
         require_sound(folder, checkpoint.folder)
         for path in sorted(folder.iterdir()):
-            rule = find_rule(path.name, folder=path.is_dir())
+            rule = find_rule(path.name, is_folder=path.is_dir())
             if rule is not None and rule.copied and path.is_file():
                 yield path
 
 
-def copy_file(path: Path, out: Path, folder: Path, *, link: bool = False) -> None:
-    """Copy a file of the model in `folder` to `out`, or with `link` create a hard link."""
+def copy_file(path: Path, target: Path, folder: Path, *, link: bool = False) -> None:
+    """Copy a file of the model in `folder` to `target`, or with `link` create a hard link."""
     real = resolve_file(path, folder)
-    out.parent.mkdir(parents=True, exist_ok=True)
+    target.parent.mkdir(parents=True, exist_ok=True)
     if link:
-        link_or_copy(str(real), str(out))
+        link_or_copy(str(real), str(target))
     else:
-        out.unlink(missing_ok=True)
-        shutil.copyfile(real, out)
+        target.unlink(missing_ok=True)
+        shutil.copyfile(real, target)
 
 
 def list_files_not_copied(checkpoint: Checkpoint) -> dict[str, list[str]]:
@@ -84,16 +85,16 @@ def list_files_not_copied(checkpoint: Checkpoint) -> dict[str, list[str]]:
     weights = {s.file for s in checkpoint.specs.values()} if checkpoint.has_weights else set()
     inside = set(_list_model_folders(checkpoint))
     known = inside | weights | {parent for folder in inside for parent in folder.parents}
-    for folder in inside - {checkpoint.folder / name for name in FOLDERS}:
+    for folder in inside - {checkpoint.folder / name for name in EXTRA_FOLDERS}:
         for path in folder.iterdir():
-            rule = find_rule(path.name, folder=path.is_dir())
+            rule = find_rule(path.name, is_folder=path.is_dir())
             is_copied = rule is not None and rule.copied and not path.is_dir()
             if is_copied or path in known or path.name == "model.safetensors.index.json":
                 continue
             name = path.relative_to(checkpoint.folder).as_posix() + "/" * path.is_dir()
-            reason = _NOT_OF_MODEL if rule is None or rule.copied else rule.why
+            reason = _NOT_OF_MODEL if rule is None or rule.copied else rule.reason
             files_by_reason.setdefault(reason, []).append(name)
-    order = [*dict.fromkeys(rule.why for rule in FILES), _NOT_OF_MODEL]
+    order = [*dict.fromkeys(rule.reason for rule in FILE_RULES), _NOT_OF_MODEL]
     return {
         reason: sorted(files_by_reason[reason], key=lambda n: (n.rstrip("/").count("/"), n))
         for reason in sorted(files_by_reason, key=order.index)
@@ -103,8 +104,8 @@ def list_files_not_copied(checkpoint: Checkpoint) -> dict[str, list[str]]:
 def list_published_files(folder: Path) -> Iterator[Path]:
     """Yield the files of a folder to publish: no states, records, hidden files or links."""
     for path in sorted(folder.iterdir()):
-        rule = find_rule(path.name, folder=path.is_dir())
-        if path.is_symlink() or (rule is not None and rule.why in (PLACE, STATE, RECORD)):
+        rule = find_rule(path.name, is_folder=path.is_dir())
+        if path.is_symlink() or (rule is not None and rule.reason in _UNPUBLISHED_REASONS):
             continue
         if path.is_dir():
             yield from list_published_files(path)
@@ -119,7 +120,7 @@ def list_hashed_files(folder: Path) -> list[Path]:
     except CheckpointError:
         module_folders = []  # the folder's check names the problem
     listed: list[Path] = []
-    for inner in dict.fromkeys(folder / name for name in ("", *module_folders, *FOLDERS)):
+    for inner in dict.fromkeys(folder / name for name in ("", *module_folders, *EXTRA_FOLDERS)):
         files = sorted(path for path in inner.iterdir() if path.is_file()) if inner.is_dir() else []
         rule_by_file = {path: rule for path in files if (rule := find_rule(path.name)) is not None}
         has_safetensors = any(path.suffix == ".safetensors" for path in rule_by_file)
@@ -149,10 +150,9 @@ def hash_model(folder: Path, cache: HashCache | None = None, adapter: Path | Non
 
 
 def _list_model_folders(checkpoint: Checkpoint) -> list[Path]:
-    modules = [checkpoint.folder / module.path for module in checkpoint.all_modules]
-    other_folders = [checkpoint.folder / name for name in FOLDERS]
-    places = dict.fromkeys([checkpoint.folder, checkpoint.trunk, *modules, *other_folders])
-    return [place for place in places if place.is_dir()]
+    names = (*(module.path for module in checkpoint.all_modules), *EXTRA_FOLDERS)
+    folders = [checkpoint.folder, checkpoint.trunk, *(checkpoint.folder / name for name in names)]
+    return [folder for folder in dict.fromkeys(folders) if folder.is_dir()]
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,8 +184,9 @@ def _drop_code(template: Checkpoint, out: Path) -> None:
     """
     trunk = out / template.trunk.relative_to(template.folder)
     class_code = find_class_code(read_object_if_any(trunk / "config.json"))
+    module_folders = [module.path for module in template.all_modules]
     folders = dict.fromkeys(
-        [out, trunk, *(out / name for name in (*(m.path for m in template.all_modules), *FOLDERS))]
+        [out, trunk, *(out / name for name in (*module_folders, *EXTRA_FOLDERS))]
     )
     for path in [path for folder in folders for path in sorted(folder.glob("*.json"))]:
         keeps_code = class_code is not None and path == trunk / "config.json"
@@ -204,14 +205,14 @@ def _drop_code(template: Checkpoint, out: Path) -> None:
 def _strip_code(value: Any) -> Any:
     """Return a JSON value without keys that name code, or a path of somebody's machine."""
     if isinstance(value, list):
-        return [_strip_code(one) for one in value]
+        return [_strip_code(entry) for entry in value]
     if not isinstance(value, dict):
         return value
     return {
         key: _strip_code(inner)
         for key, inner in value.items()
         if not (key in _CODE_KEYS and isinstance(inner, _CODE_KEYS[key]))
-        and not (key in _PLACE_KEYS and hide_places(inner) != inner)
+        and not (key in _PATH_KEYS and hide_places(inner) != inner)
     }
 
 

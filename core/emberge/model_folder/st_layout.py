@@ -38,9 +38,9 @@ _ROUTER_CONFIGS = ("router_config.json", "config.json")
 """Names of a router's config; Asym, its predecessor, has the second one."""
 
 _ENTRY_KEYS = ("name", "path", "type")
-MODULES = "modules.json"
+MODULES_FILE = "modules.json"
 """The file that lists a folder's modules."""
-SETTINGS = "config_sentence_transformers.json"
+SETTINGS_FILE = "config_sentence_transformers.json"
 """The file of the prompts and other settings of a whole model."""
 _TRUNK_SETTINGS = (
     *("sentence_bert_config.json", "sentence_roberta_config.json"),
@@ -80,7 +80,7 @@ def read_modules(folder: Path) -> tuple[ModuleFolder, ...]:
         CheckpointError: if the file is no list of modules, or a module is outside the folder.
     """
     require_sound(folder, folder)
-    path = folder / MODULES
+    path = folder / MODULES_FILE
     if not path.is_file():
         return ()
     entries = read_model_json(path)
@@ -110,7 +110,7 @@ def read_settings(folder: Path) -> dict[str, Any]:
     Raises:
         CheckpointError: if prompts are not texts by name, or the default names none of them.
     """
-    path = folder / SETTINGS
+    path = folder / SETTINGS_FILE
     settings = read_object(path) if path.is_file() else {}
     prompts, default = settings.get("prompts"), settings.get("default_prompt_name")
     prompts = {} if prompts is None else prompts
@@ -175,14 +175,14 @@ def _read_routes(folder: Path, router: ModuleFolder) -> Iterator[ModuleFolder]:
     for name, type_ in types.items() if isinstance(types, dict) else ():
         inside = f"{router.path}/{name}".removeprefix("/")
         require_inner_name(path, str(name))
-        _require_module_folder(folder / MODULES, inside)
+        _require_module_folder(folder / MODULES_FILE, inside)
         kind = str(type_).rpartition(".")[2]
         yield ModuleFolder(kind, inside, str(type_), is_in_route=True)
 
 
 def list_layout_files(folder: Path, chain: Sequence[ModuleFolder]) -> Iterator[str]:
     """Yield the paths, in the model folder, of the files that say how its modules are built."""
-    yield from (MODULES, SETTINGS)
+    yield from (MODULES_FILE, SETTINGS_FILE)
     for module in chain:
         yield find_module_config(folder, module)
         yield from (

@@ -30,8 +30,8 @@ from emberge.model_folder.model_config import (
 from emberge.model_folder.model_files import copy_file, list_copied_files
 from emberge.model_folder.st_layout import (
     MODULE_SIZES,
-    MODULES,
-    SETTINGS,
+    MODULES_FILE,
+    SETTINGS_FILE,
     ModuleFolder,
     find_module_config,
     find_trunk_settings,
@@ -44,26 +44,28 @@ from emberge.model_folder.st_layout import (
 )
 from emberge.model_folder.tokenizers import read_chat_template
 
-_COLBERT = "artifact.metadata"
+_COLBERT_FILE = "artifact.metadata"
 _COLBERT_KEYS = (
     *("query_maxlen", "doc_maxlen", "query_token_id", "doc_token_id", "mask_punctuation"),
     *("attend_to_mask_tokens", "similarity", "dim"),
 )
-_LENGTHS = (
+_LENGTH_KEYS = (
     *("max_seq_length", "do_lower_case", "query_length", "document_length", "query_expansion"),
     *("model_args", "tokenizer_args", "config_args", "model_kwargs", "processor_kwargs"),
     *("config_kwargs", "processing_kwargs"),
 )
 # Keys of a config for what each token attends to, of all layers or of some.
-_DIRECTION = re.compile(r"causal|bidirectional|^is_decoder$")
-_CHOICES = re.compile(
+_DIRECTION_KEY = re.compile(r"causal|bidirectional|^is_decoder$")
+_CHOICE_KEY = re.compile(
     r"^(sliding_window|layer_types|local_attention|num_experts_per_tok|top_k|norm_topk_prob|"
     r"global_attn_every_n_layers|relative_attention_\w+|position_buckets|\w*pre_attn_scalar|"
     r"normalize_gates|classifier_pooling|normalize|\w*norm_eps(ilon)?|\w*_(multiplier|softcapping))$"
 )
 _ROPE_KEYS = ("rope_theta", "rope_parameters", "rope_scaling", "partial_rotary_factor")
 # Files that other facts, or a tokenizer's own rules, decide about.
-_OTHER_FILES = frozenset({"config.json", MODULES, SETTINGS, _COLBERT, *TOKENIZER_FILES})
+_COMPARED_FILES = frozenset(
+    {"config.json", MODULES_FILE, SETTINGS_FILE, _COLBERT_FILE, *TOKENIZER_FILES}
+)
 _TOKENIZER_FILE = re.compile(r"tokenizer|\.(spm|bpe|codes|vocab|tiktoken|model|jinja)$")
 
 FactId = tuple[str, int]
@@ -76,9 +78,9 @@ class Fact:
 
     `store` is a row of `_STORES`, and `key` the name of the value in that file; `written` are the keys to
     write, if they are not `key` with `value`. A fact that is a whole file has no store, but its path in the
-    model as `file`, and as `file_role` the reason of its rule (`HEAD_FILE`). A fact with neither is compared
-    and never written. `module_number` is that of the module in `all_modules`, `source` the file for messages,
-    and a fact that `is_direction` says what each token attends to.
+    model as `file`, and as `file_reason` the reason of its rule (`HEAD_REASON`). A fact with neither is
+    compared and never written. `module_number` is that of the module in `all_modules`, `source` the file for
+    messages, and a fact that `is_direction` says what each token attends to.
     """
 
     label: str
@@ -91,7 +93,7 @@ class Fact:
     is_default: bool = False
     is_direction: bool = False
     file: str = ""
-    file_role: str = ""
+    file_reason: str = ""
 
     @property
     def is_trivial(self) -> bool:
@@ -123,7 +125,7 @@ def _read_modules(checkpoint: Checkpoint) -> Iterator[Fact]:
                 yield Fact(label, value, "module", key, source, module_number=number)
         for key, value in module.options.items():
             label = f"{module.kind}'s {key}"
-            yield Fact(label, value, "modules", key, f" ({MODULES})", module_number=number)
+            yield Fact(label, value, "modules", key, f" ({MODULES_FILE})", module_number=number)
 
 
 def _read_router(folder: Path, router: ModuleFolder, number: int) -> Iterator[Fact]:
@@ -147,7 +149,7 @@ def _read_settings(checkpoint: Checkpoint) -> Iterator[Fact]:
             yield Fact(key, value, "" if key == "model_type" else "settings", key)
     if template := read_chat_template(checkpoint.tokenizer_folder):
         yield Fact("chat_template", template, "tokenizer", "chat_template")
-    metadata = read_object_if_any(checkpoint.folder / _COLBERT)
+    metadata = read_object_if_any(checkpoint.folder / _COLBERT_FILE)
     yield from (Fact(k, metadata[k], "colbert", k) for k in _COLBERT_KEYS if k in metadata)
 
 
@@ -162,7 +164,7 @@ def _read_lengths(checkpoint: Checkpoint) -> Iterator[Fact]:
     settings["max_seq_length"] = None
     if isinstance(length, int | float) and 0 < length < 1e9:
         settings["max_seq_length"] = min(length, TextLimit.of(checkpoint).positions or length)
-    for key in _LENGTHS:
+    for key in _LENGTH_KEYS:
         if settings.get(key) is not None and settings[key] != {}:
             yield Fact(key, settings[key], "lengths", key)
 
@@ -172,8 +174,8 @@ def _read_config(checkpoint: Checkpoint) -> Iterator[Fact]:
     trunk = TrunkConfig(checkpoint.config)
     config = trunk.stated
     for key, value in config.items():
-        is_direction = _DIRECTION.search(key) is not None
-        if value is None or not (is_direction or _CHOICES.fullmatch(key)):
+        is_direction = _DIRECTION_KEY.search(key) is not None
+        if value is None or not (is_direction or _CHOICE_KEY.fullmatch(key)):
             continue
         unset = trunk.defaults.get(key, False if is_direction and key != "is_causal" else None)
         is_full = key == "layer_types" and set(value or ()) <= {"full_attention"}
@@ -220,10 +222,10 @@ def _read_files(checkpoint: Checkpoint) -> Iterator[Fact]:
         name = path.relative_to(checkpoint.folder).as_posix()
         # The names of the trunk's files are those of a model without a folder for the trunk.
         short = name.removeprefix(f"{trunk}/") if trunk else name
-        is_known = short in _OTHER_FILES or _TOKENIZER_FILE.search(short) or name in known_files
+        is_known = short in _COMPARED_FILES or _TOKENIZER_FILE.search(short) or name in known_files
         rule = find_rule(path.name)
         if rule is not None and not is_known:
-            yield Fact(short, _hash_content(path), file=name, file_role=rule.why)
+            yield Fact(short, _hash_content(path), file=name, file_reason=rule.reason)
 
 
 def _hash_content(path: Path) -> str:
@@ -242,9 +244,9 @@ _READERS: tuple[Callable[[Checkpoint], Iterator[Fact]], ...] = (
 
 # Functions that return a store's file, from the result's folder, a model and a module's number.
 _STORES: Mapping[str, Callable[[Path, Checkpoint, int], Path]] = {
-    "modules": lambda out, *_: out / MODULES,
-    "settings": lambda out, *_: out / SETTINGS,
-    "colbert": lambda out, *_: out / _COLBERT,
+    "modules": lambda out, *_: out / MODULES_FILE,
+    "settings": lambda out, *_: out / SETTINGS_FILE,
+    "colbert": lambda out, *_: out / _COLBERT_FILE,
     "lengths": lambda out, model, _: find_trunk_settings(out / model.folder_by_prefix[""]),
     "config": lambda out, model, _: out / model.locate_in_trunk("config.json"),
     "labels": lambda out, model, _: out / model.locate_in_trunk("config.json"),

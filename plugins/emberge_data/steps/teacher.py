@@ -66,7 +66,7 @@ class Teacher:
         facts = CrossEncoderFacts.read(folder)
         reads_pairs &= facts.is_one
         problems = facts.problems if reads_pairs else self.backbone.describe(folder).problems
-        for message in problems or TextLimit.read(folder).problems(self.max_length):
+        for message in problems or TextLimit.read(folder).describe_problems(self.max_length):
             yield context.problem(f"{self.model}: {message}", "teacher")
 
     @contextmanager

@@ -89,7 +89,7 @@ def test_pooling_modes_of_all_releases_have_one_name_each() -> None:
 def test_experts_are_counted_under_any_name_of_their_number(
     config: dict[str, Any], experts: int
 ) -> None:
-    assert TrunkConfig(config).experts == experts
+    assert TrunkConfig(config).expert_count == experts
 
 
 @pytest.mark.parametrize("kind", ["xlm-roberta", "modernbert", "t5"])

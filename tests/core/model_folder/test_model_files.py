@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from emberge.errors import CheckpointError
 from emberge.model_folder import Checkpoint, hash_model, list_hashed_files
-from emberge.model_folder.folder_files import FILES, TOKENIZER_FILES, read_text
+from emberge.model_folder.folder_files import FILE_RULES, TOKENIZER_FILES, read_text
 from emberge.model_folder.model_files import list_copied_files
 
 # Name: (comes into a result, decides embeddings).
@@ -46,7 +46,7 @@ def test_each_file_is_copied_and_hashed_as_the_table_says(folder: Path) -> None:
     copied = {path.name for path in list_copied_files(Checkpoint(folder))}
     hashed = {path.name for path in list_hashed_files(folder)}
     assert {name: (name in copied, name in hashed) for name in KNOWN} == KNOWN
-    assert all(rule.why and rule.patterns for rule in FILES)
+    assert all(rule.reason and rule.patterns for rule in FILE_RULES)
     for name in TOKENIZER_FILES:
         (folder / name).write_text("{}")
     copied = {path.name for path in list_copied_files(Checkpoint(folder))}

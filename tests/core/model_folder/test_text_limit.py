@@ -70,7 +70,7 @@ def test_texts_are_cut_at_the_lesser_of_stated_length_and_positions(
     (tmp_path / "tokenizer_config.json").write_text(json.dumps(tokenizer))
     limit = TextLimit.read(tmp_path)
     assert limit.longest == longest
-    assert limit.problems(None, 32) == []
+    assert limit.describe_problems(None, 32) == []
     with pytest.raises(CheckpointError, match=r"config\.json: .* 32 tokens .* at most 32"):
         limit.require(7, None, 33)
 
@@ -80,4 +80,4 @@ def test_rotary_positions_do_not_limit_a_stated_length(tmp_path: Path) -> None:
     transformers.Qwen3Model(model).save_pretrained(tmp_path)
     (tmp_path / "sentence_bert_config.json").write_text(json.dumps({"max_seq_length": 50}))
     limit = TextLimit.read(tmp_path)
-    assert (limit.longest, limit.problems(99)) == (50, [])
+    assert (limit.longest, limit.describe_problems(99)) == (50, [])
