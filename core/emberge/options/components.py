@@ -178,10 +178,10 @@ def _build_default(builder: Builder, option: Option, where: str, at: OptionPath)
 
 def build_component(
     builder: Builder, contracts: tuple[type, ...], node: Node, at: OptionPath
-) -> tuple[Component, Any] | None:
-    """Return the component that a node names, and its value, which may be BROKEN; None for an unknown name.
+) -> tuple[Component, list[Any]] | None:
+    """Return the component that a node names, and its links; None for an unknown name.
 
-    A chain's value is a tuple of links.
+    A component that is no chain is its own only link. If one cannot be built, all links are BROKEN.
     """
     named = _read_name(builder, node, at)
     component = _find_component(builder, contracts, named, at) if named is not None else None
@@ -192,12 +192,12 @@ def build_component(
     inner = dataclasses.replace(at, in_list=False)
     spec = component.type
     if not isinstance(spec, ChainSpec):
-        return component, _build_dataclasses(builder, (spec,), written, inner)[0]
+        return component, _build_dataclasses(builder, (spec,), written, inner)
     defaults = {name: build_node(value, written.where) for name, value in spec.defaults.items()}
     links = _build_dataclasses(builder, spec.links, written, inner, defaults)
-    if BROKEN in links:
-        return component, BROKEN
-    return component, tuple(link.as_link_of(component.name) for link in links)
+    if BROKEN not in links:
+        links = [link.as_link_of(component.name) for link in links]
+    return component, links
 
 
 def _find_component(
@@ -247,13 +247,11 @@ def _build_one_component(
     built = build_component(builder, form.contracts, node, at)
     if built is None:
         return BROKEN
-    component, value = built
-    if not isinstance(component.type, ChainSpec) or value is BROKEN:
-        return value
-    if len(value) > 1:
-        message = f"{_label_component(component)} is a chain of {len(value)} links, and {at.label} takes one"
+    component, links = built
+    if len(links) > 1 and BROKEN not in links:
+        message = f"{_label_component(component)} is a chain of {len(links)} links, and {at.label} takes one"
         return builder.refuse(message, node.where)
-    return value[0]
+    return links[0]
 
 
 @dataclass(frozen=True)
@@ -276,12 +274,11 @@ def _build_several_components(
     all_built = True
     for item in nodes:
         built = build_component(builder, form.contracts, item, at.extend(len(links)))
-        if built is None or built[1] is BROKEN:
+        if built is None or BROKEN in built[1]:
             all_built = False
             continue
-        component, value = built
-        built_links = value if isinstance(component.type, ChainSpec) else (value,)
-        links += [_Link(one, _label_component(component), item.where) for one in built_links]
+        label = _label_component(built[0])
+        links += [_Link(value, label, item.where) for value in built[1]]
     before = len(builder.problems)
     if all_built and Stage in form.contracts:
         _check_stages(builder, links)
@@ -358,7 +355,7 @@ def read_component(text: str, contract: type[Built], plugins: Plugins, place: st
         raise RecipeError(problems or f"{place} needs a name; `emberge list --kind {kind}`")
     builder = Builder(plugins, Path())
     built = build_component(builder, (contract,), node, OptionPath(f"option '{place}'"))
-    if builder.problems or built is None or built[1] is BROKEN:
+    if builder.problems or built is None:
         raise RecipeError(builder.problems)
-    component: Built = built[1]
+    component: Built = built[1][0]
     return component

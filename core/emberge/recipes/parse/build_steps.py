@@ -204,11 +204,12 @@ class RecipeReader:
             node = Fields({group.kind: options}, group.where, {group.kind: group.kind_where})
             built = build_component(builder, (Step,), node, OptionPath(f"step '{group.id}'"))
             self.problems += builder.problems
-            if built is None or built[1] is BROKEN:
+            if built is None or BROKEN in built[1]:
                 produces = built[0].type.produces if built else ""
                 instances.append(StepInstance(id_, variables, produces))
                 continue
-            kind, step = built[0].full_name, built[1]
+            component, (step,) = built
+            kind = component.full_name
             whole = RecipeStep(id_, group.id, kind, step, variables, group.where, builder.lines)
             parts, gathering = self._expand_step(whole)
             self.steps += [*parts, *gathering]
