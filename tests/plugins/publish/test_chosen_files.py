@@ -1,14 +1,16 @@
-"""The files and the card of a publication, without a hub."""
+"""The files and the card of a publication, and what its step checks, without a hub."""
 
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
-from emberge import CheckpointError
-from emberge.model_folder import HUB_ID
+from emberge import CheckpointError, ModelRef
 from emberge_publish.prepare import choose_files, complete_card
 from emberge_publish.publication import PublishOptions
+from emberge_publish.publish_step import Publish
 from emberge_report import MODEL_NAME_COMMENT
 
 
@@ -56,6 +58,21 @@ def test_the_published_card_loads_the_model_by_its_name_on_the_hub(call: str) ->
     assert found == f"{head}# other\n\n{after}\nprint('soup')\n"
 
 
-@pytest.mark.parametrize("name", ["soup", "a/b/c", "../soup"])
-def test_a_name_is_owner_and_name(name: str) -> None:
-    assert HUB_ID.fullmatch(name) is None
+@pytest.mark.parametrize("token", ["", "hf_x"])
+def test_the_step_warns_before_the_run_if_nobody_is_logged_in(
+    monkeypatch: pytest.MonkeyPatch, token: str
+) -> None:
+    monkeypatch.setattr("huggingface_hub.get_token", lambda: token)
+    context: Any = SimpleNamespace(
+        problem=lambda text, option: ("problem", option, text),
+        warning=lambda text: ("warning", "", text),
+    )
+
+    def checked(name: str, model: str) -> list[Any]:
+        step = Publish(model=ModelRef(model, Path()), name=name)
+        return [(kind, option) for kind, option, _ in step.check(context)]
+
+    nobody = [] if token else [("warning", "")]
+    assert checked("me/soup", "./soup") == nobody
+    wrong = [("problem", "name"), ("problem", "model")]
+    assert checked("soup", "./soup+./adapter") == [*wrong, *nobody]

@@ -167,7 +167,7 @@ def test_other_content_is_replaced_only_with_the_option(
     assert (there(hub) / ".gitattributes").exists()
 
 
-def test_a_folder_without_a_record_or_a_model_is_refused(
+def test_a_folder_without_a_record_or_a_model_or_a_name_is_refused(
     hub: Hub, merged: Merged, capsys: Capture
 ) -> None:
     folder = merged("license: mit", "license: mit")
@@ -177,8 +177,11 @@ def test_a_folder_without_a_record_or_a_model_is_refused(
     (folder.parent / "empty").mkdir()
     assert main(["publish", "empty", "me/soup", "--yes"]) == 2
     assert "no model" in capsys.readouterr().err
-    assert publish("--yes", name="soup") == 2
-    assert "owner/name" in capsys.readouterr().err
+    for name in ("soup", "a/b/c", "../soup"):
+        assert publish("--yes", name=name) == 2
+        assert "owner/name" in capsys.readouterr().err
+    assert main(["publish", "soup"]) == 2
+    assert re.search(r"soup: .*OWNER/NAME.*--dry-run", capsys.readouterr().err)
 
 
 # ── a hub that refuses ──────────────────────────────────────────────────────────────────────────────
