@@ -97,7 +97,7 @@ class ProbeSets(Step):
         context.expect(
             Expected(
                 sets={f"probe_{set_name}": _build_task(set_name) for set_name in _SOURCES},
-                halves=("test",),
+                parts=("test",),
             )
         )
         return ()
@@ -210,7 +210,7 @@ def _write_classification(folder: Path, pairs: Sequence[Pair], queries: int) -> 
             _TRAINING_TEXTS,
         )
     ]
-    for half, half_texts in (("train", train_texts), ("test", test_texts)):
-        rows: Iterable[Mapping[str, Any]] = ({"text": t, "label": label_of[t]} for t in half_texts)
-        write_json_rows(folder / f"{half}.jsonl", rows)
+    for part, part_texts in (("train", train_texts), ("test", test_texts)):
+        rows: Iterable[Mapping[str, Any]] = ({"text": t, "label": label_of[t]} for t in part_texts)
+        write_json_rows(folder / f"{part}.jsonl", rows)
     return {"queries": len(test_texts), "documents": len(train_texts)}

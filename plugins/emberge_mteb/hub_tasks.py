@@ -43,11 +43,7 @@ def build_hub_tasks(
     from emberge_mteb.scoring import silence_mteb
 
     with silence_mteb():
-        tasks = (
-            [copy.deepcopy(task) for task in _select_benchmark_tasks(benchmark, only)]
-            if benchmark
-            else []
-        )
+        tasks = _copy_benchmark_tasks(benchmark, only) if benchmark else []
         require_known_tasks(names)
         for name in names:
             try:
@@ -73,7 +69,7 @@ def _find_benchmark(name: str) -> Any:
         raise DataError(f"mteb has no benchmark '{name}'{hint}") from error
 
 
-def _select_benchmark_tasks(benchmark: str, only: Sequence[str]) -> list[Any]:
+def _copy_benchmark_tasks(benchmark: str, only: Sequence[str]) -> list[Any]:
     tasks = {task.metadata.name: task for task in _find_benchmark(benchmark).tasks}
     for name in only:
         if name not in tasks:
@@ -81,7 +77,7 @@ def _select_benchmark_tasks(benchmark: str, only: Sequence[str]) -> list[Any]:
                 f"mteb's benchmark '{benchmark}' has no task '{name}'{suggest(name, tasks)}; its "
                 "release here may have another list"
             )
-    return [tasks[name] for name in only or tasks]
+    return [copy.deepcopy(tasks[name]) for name in only or tasks]
 
 
 def require_known_tasks(names: Iterable[str]) -> None:
@@ -197,13 +193,14 @@ def list_in_domain_tasks(
 def read_task_texts(task: Any) -> Iterator[tuple[TextRole, str]]:
     """Yield the texts of a loaded task's evaluation splits; for an aggregate, its parts' texts."""
     for part in getattr(task, "tasks", None) or [task]:
-        for half in _yield_halves(part):
-            yield from (
-                _read_search_texts(half) if isinstance(half, Mapping) else _read_rows(part, half)
-            )
+        for split_rows in _yield_splits(part):
+            if isinstance(split_rows, Mapping):
+                yield from _read_search_texts(split_rows)
+            else:
+                yield from _read_rows(part, split_rows)
 
 
-def _yield_halves(task: Any) -> Iterator[Any]:
+def _yield_splits(task: Any) -> Iterator[Any]:
     """Yield the data of each evaluation split, of every subset."""
     for subset in task.hf_subsets:
         splits = task.dataset.get(subset, task.dataset)
@@ -212,11 +209,11 @@ def _yield_halves(task: Any) -> Iterator[Any]:
             return  # one for all subsets
 
 
-def _read_search_texts(half: Mapping[str, Any]) -> Iterator[tuple[TextRole, str]]:
-    for row in _drop_media(half["queries"]):
+def _read_search_texts(split_rows: Mapping[str, Any]) -> Iterator[tuple[TextRole, str]]:
+    for row in _drop_media(split_rows["queries"]):
         for text in _flatten_texts(row.get("text")):
             yield "query", text
-    for row in _drop_media(half["corpus"]):
+    for row in _drop_media(split_rows["corpus"]):
         text = f"{row.get('title') or ''} {row.get('text') or ''}".strip()
         if text:
             yield "document", text
@@ -227,16 +224,18 @@ def _drop_media(rows: Any) -> Any:
     return rows.remove_columns([name for name in ("image", "audio") if name in rows.column_names])
 
 
-def _read_rows(task: Any, half: Any) -> Iterator[tuple[TextRole, str]]:
+def _read_rows(task: Any, split_rows: Any) -> Iterator[tuple[TextRole, str]]:
     text_columns = [getattr(task, name) for name in _COLUMN_ATTRIBUTES if hasattr(task, name)]
     columns = [
         column
         for names in text_columns
         for column in ([names] if isinstance(names, str) else names)
     ]
-    present_columns = [column for column in columns if column in half.column_names]
-    for column in present_columns or half.column_names:
-        yield from (("query", text) for value in half[column] for text in _flatten_texts(value))
+    present_columns = [column for column in columns if column in split_rows.column_names]
+    for column in present_columns or split_rows.column_names:
+        yield from (
+            ("query", text) for value in split_rows[column] for text in _flatten_texts(value)
+        )
 
 
 def _flatten_texts(value: Any) -> Iterator[str]:

@@ -67,7 +67,7 @@ def build_local_task(eval_set: EvalSet, data: EvalData, *, split: str, revision:
     fields, dataset = _build_task_content(eval_set, data, split, sides)
     metadata = mteb.TaskMetadata(
         name=eval_set.name,
-        description=f"The {split} half of {eval_set.name}, a local set.",
+        description=f"The {split} part of {eval_set.name}, a local set.",
         dataset={"path": f"local/{eval_set.name}", "revision": revision},
         prompt=eval_set.prompt or None,
         type=_MTEB_TASK_TYPES[eval_set.task] if sides is None else _MEDIA_TASK_TYPES[eval_set.task],
@@ -127,13 +127,13 @@ def _build_classification_content(
     from mteb.abstasks import AbsTaskClassification
 
     numbers = _number_labels([*data.train_labels, *data.test_labels])
-    halves = {
+    splits = {
         "train": (data.train_texts, data.train_labels),
         split: (data.test_texts, data.test_labels),
     }
     rows = {
-        half: Dataset.from_dict({"text": list(texts), "label": [numbers[one] for one in labels]})
-        for half, (texts, labels) in halves.items()
+        name: Dataset.from_dict({"text": list(texts), "label": [numbers[one] for one in labels]})
+        for name, (texts, labels) in splits.items()
     }
     return {"parent": AbsTaskClassification}, DatasetDict(rows)
 

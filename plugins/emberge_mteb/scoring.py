@@ -18,8 +18,8 @@ from emberge import DataError, Units
 _BATCH_TEXTS = 1024  # texts that mteb's loader hands over at once; the encoder batches by itself
 # Per-query figures: {(split, subset): {query: {metric: value}}}.
 Queries = dict[tuple[str, str], Mapping[str, Mapping[str, float]]]
-# What one part (split and subset) of a task gives: values, and gold where the statistic needs it.
-Part = tuple[Sequence[float], Sequence[float] | None]
+# Units of one split and subset of a task: values, and gold where the statistic needs it.
+PartUnits = tuple[Sequence[float], Sequence[float] | None]
 _TREC_METRICS = {
     "ndcg_at_": "ndcg_cut_",
     "map_at_": "map_cut_",
@@ -145,48 +145,18 @@ def read_units(
     parts = [(split, entry) for split, entries in scores.items() for entry in entries]
     metric = task.metadata.main_score
     if isinstance(task, abstasks.AbsTaskRetrieval):
-        return _join_units(
-            "query", "mean", parts, lambda s, e: _score_queries(queries, metric, s, e)
-        )
+        recorded = _RecordedQueries(queries, metric)
+        return _join_units("query", "mean", parts, recorded.read_query_units)
     file = folder / task.prediction_file_name
     if not file.is_file():
         return None
-    predictions = json.loads(file.read_text(encoding="utf-8"))
-
-    def find_predicted(split: str, entry: Mapping[str, Any]) -> Any:
-        return predictions[entry["hf_subset"]][split]
-
-    def find_gold(split: str, entry: Mapping[str, Any], column: str) -> Any:
-        return task.dataset.get(entry["hf_subset"], task.dataset)[split][column]
-
+    predictions = _Predictions(task, metric, json.loads(file.read_text(encoding="utf-8")))
     if isinstance(task, abstasks.AbsTaskSTS) and metric in _STS_PREDICTIONS:
-        return _join_units(
-            "pair",
-            "spearman",
-            parts,
-            lambda s, e: (
-                find_predicted(s, e)[_STS_PREDICTIONS[metric]],
-                list(find_gold(s, e, "score")),
-            ),
-        )
+        return _join_units("pair", "spearman", parts, predictions.read_similarity_units)
     if isinstance(task, abstasks.AbsTaskPairClassification):
-        return _join_units(
-            "pair",
-            "average_precision",
-            parts,
-            lambda s, e: _pair_units(
-                find_predicted(s, e), find_gold(s, e, task.label_column_name), metric, e
-            ),
-        )
+        return _join_units("pair", "average_precision", parts, predictions.read_pair_units)
     if isinstance(task, abstasks.AbsTaskClassification) and not task.is_cross_validation:
-        return _join_units(
-            "text",
-            "mean",
-            parts,
-            lambda s, e: _score_texts(
-                find_predicted(s, e), find_gold(s, e, task.label_column_name), metric
-            ),
-        )
+        return _join_units("text", "mean", parts, predictions.read_text_units)
     return None
 
 
@@ -194,7 +164,7 @@ def _join_units(
     unit: str,
     statistic: Any,
     parts: Sequence[tuple[str, Mapping[str, Any]]],
-    read: Callable[[str, Mapping[str, Any]], Part | None],
+    read: Callable[[str, Mapping[str, Any]], PartUnits | None],
 ) -> Units | None:
     """Return the units of all parts joined, one group for each part."""
     values: list[float] = []
@@ -217,43 +187,60 @@ def _is_mean_of_units(statistic: str, values: Sequence[float], entry: Mapping[st
     return bool(abs(sum(values) / len(values) - entry["main_score"]) < 2e-5)
 
 
-def _score_queries(
-    queries: Queries, metric: str, split: str, entry: Mapping[str, Any]
-) -> Part | None:
-    name = next(
-        (metric.replace(ours, trec) for ours, trec in _TREC_METRICS.items() if ours in metric), ""
-    )
-    by_query = queries.get((split, entry["hf_subset"]), {})
-    if any(name not in figures for figures in by_query.values()):
-        return None
-    return [by_query[query][name] for query in sorted(by_query)], None
+class _RecordedQueries(NamedTuple):
+    """Per-query figures of a retrieval task that has run, and its main metric."""
+
+    queries: Queries
+    metric: str
+
+    def read_query_units(self, split: str, entry: Mapping[str, Any]) -> PartUnits | None:
+        """Return the metric of each query; None if it was not recorded."""
+        matching = (self.metric.replace(k, v) for k, v in _TREC_METRICS.items() if k in self.metric)
+        name = next(matching, "")
+        by_query = self.queries.get((split, entry["hf_subset"]), {})
+        if any(name not in figures for figures in by_query.values()):
+            return None
+        return [by_query[query][name] for query in sorted(by_query)], None
 
 
-def _pair_units(
-    predictions: Mapping[str, Sequence[float]],
-    labels: Sequence[Any],
-    metric: str,
-    entry: Mapping[str, Any],
-) -> Part | None:
-    if metric == "max_ap":  # the best similarity on all pairs stays the one that is resampled
-        metric = max(_PAIR_PREDICTIONS, key=lambda name: entry.get(name, 0.0))
-    if metric not in _PAIR_PREDICTIONS:
-        return None
-    name, sign = _PAIR_PREDICTIONS[metric]
-    # mteb's first version kept all pairs of a set in one row.
-    gold = labels[0] if len(labels) == 1 and isinstance(labels[0], list) else labels
-    return [sign * value for value in predictions[name]], list(gold)
+class _Predictions(NamedTuple):
+    """Predictions of a task that has run, by subset and split, and its main metric."""
 
+    task: Any
+    metric: str
+    by_subset: Mapping[str, Mapping[str, Any]]
 
-def _score_texts(
-    predictions: Sequence[Sequence[Any]], labels: Sequence[Any], metric: str
-) -> Part | None:
-    """Return how often each text was classified correctly, over mteb's repeated fits."""
-    if metric != "accuracy":
-        return None
-    gold = list(labels)
-    fits = len(predictions)
-    return [
-        sum(predicted[row] == label for predicted in predictions) / fits
-        for row, label in enumerate(gold)
-    ], None
+    def read_similarity_units(self, split: str, entry: Mapping[str, Any]) -> PartUnits:
+        """Return the similarity of each pair, and its gold score."""
+        predicted = self.by_subset[entry["hf_subset"]][split]
+        return predicted[_STS_PREDICTIONS[self.metric]], list(
+            self._find_gold(split, entry, "score")
+        )
+
+    def read_pair_units(self, split: str, entry: Mapping[str, Any]) -> PartUnits | None:
+        """Return a number for each pair, higher for more alike, and its label; None for other metrics."""
+        metric = self.metric
+        if metric == "max_ap":  # the best similarity on all pairs stays the one that is resampled
+            metric = max(_PAIR_PREDICTIONS, key=lambda name: entry.get(name, 0.0))
+        if metric not in _PAIR_PREDICTIONS:
+            return None
+        name, sign = _PAIR_PREDICTIONS[metric]
+        labels = self._find_gold(split, entry, self.task.label_column_name)
+        # mteb's first version kept all pairs of a set in one row.
+        gold = labels[0] if len(labels) == 1 and isinstance(labels[0], list) else labels
+        predicted = self.by_subset[entry["hf_subset"]][split]
+        return [sign * value for value in predicted[name]], list(gold)
+
+    def read_text_units(self, split: str, entry: Mapping[str, Any]) -> PartUnits | None:
+        """Return how often each text was classified correctly, over mteb's repeated fits."""
+        if self.metric != "accuracy":
+            return None
+        predictions = self.by_subset[entry["hf_subset"]][split]
+        gold = list(self._find_gold(split, entry, self.task.label_column_name))
+        return [
+            sum(predicted[row] == label for predicted in predictions) / len(predictions)
+            for row, label in enumerate(gold)
+        ], None
+
+    def _find_gold(self, split: str, entry: Mapping[str, Any], column: str) -> Any:
+        return self.task.dataset.get(entry["hf_subset"], self.task.dataset)[split][column]

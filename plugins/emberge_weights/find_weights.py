@@ -74,7 +74,7 @@ class FindWeights(Step):
     """Share of the base in the equal weights, which stay where no others are clearly better. If they are not
     clearly better than the base alone either, the base gets a half."""
     data: tuple[SetEntry, ...]
-    """Evaluation sets to choose by; their `dev` halves are used."""
+    """Evaluation sets to choose by; their `dev` parts are used."""
     candidates: Count = 1000
     """Number of weightings to score."""
     max_length: TextLength | None = None
@@ -101,7 +101,7 @@ class FindWeights(Step):
             yield from (context.problem(text, "data") for text in texts)
         if any(entry.split == "test" for entry in self.data):
             yield context.warning(
-                "weights are chosen on a test half; what is reported on it will look better than it is",
+                "weights are chosen on a test part; what is reported on it will look better than it is",
                 "data",
             )
 

@@ -29,7 +29,7 @@ TASK_KINDS: tuple[TaskKind, ...] = (
 # Domain of a task relative to the training data: inside, outside, or "elsewhere", which is unlike
 # all training data, so that scores there only show what a model forgot.
 Domain = Literal["in", "out", "elsewhere"]
-# Half of an evaluation set, or part of the data that a step split made.
+# Part of an evaluation set, or of the data that a step `split` made.
 Split = Literal["test", "dev"]
 # A lazy sequence of row numbers: a range, an array, or a list.
 Rows: TypeAlias = "Sequence[int] | NDArray[np.int64]"

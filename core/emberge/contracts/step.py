@@ -43,13 +43,13 @@ class Expected:
     """The expected result of a step, as far as it is known before the step runs.
 
     `checkpoints` is the largest number of models that `$id.checkpoints` can stand for. `sets` maps the name
-    of each evaluation set to its kind of task, and `halves` are those that the sets have, or the parts of the
-    data that can be evaluated; None if that is not known.
+    of each evaluation set to its kind of task, and `parts` are the parts of
+    the data that can be evaluated; None if these are not known.
     """
 
     checkpoints: int | None = None
     sets: Mapping[str, TaskKind] = field(default_factory=dict)
-    halves: tuple[Split, ...] | None = None
+    parts: tuple[Split, ...] | None = None
 
 
 NoteLines = Sequence[str] | Callable[[], Iterable[str]]

@@ -26,12 +26,12 @@ class EvalRows:
 
 @dataclass(frozen=True, kw_only=True)
 class EvalSet:
-    """One evaluation set: a folder with both halves in the layout of its task, or a file of `rows`.
+    """One evaluation set: a folder with both parts in the layout of its task, or a file of `rows`.
 
     `prompt` is the text put before a query (before every text of a `symmetric` set), by default made from
     `instruction`, which describes the task. `score_range` is the lowest and highest gold score of an sts set.
     `where` is `file:line` of the set's entry. `folder` is that of the rows' file if the set has `rows`, which
-    have no halves: they are all read, whichever half is asked for.
+    have no parts: they are all read, whichever part is asked for.
     """
 
     name: str

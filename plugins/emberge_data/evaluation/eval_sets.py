@@ -33,7 +33,7 @@ LabelledText = tuple[str, str]
 
 
 def load_eval_set(eval_set: EvalSet, *, readers: Sequence[Reader], split: str = "test") -> EvalData:
-    """Read one half (`test` or `dev`) of an evaluation set; a set of rows has no halves.
+    """Read one part (`test` or `dev`) of an evaluation set; a set of rows is read whole.
 
     Images and clips are references within the texts; their bytes are kept until the process ends.
 
@@ -42,17 +42,17 @@ def load_eval_set(eval_set: EvalSet, *, readers: Sequence[Reader], split: str = 
             grades or rows contradict each other; has `file:line`.
     """
     _require_folder(eval_set)
-    return _LOADERS[eval_set.task](_HalfReader(eval_set, readers, split))
+    return _LOADERS[eval_set.task](_PartReader(eval_set, readers, split))
 
 
-def explain_missing_half(eval_set: EvalSet, split: str, readers: Sequence[Reader]) -> str | None:
-    """Return why a half (`test` or `dev`) of a set cannot be read, without reading it; None if it can."""
+def explain_missing_part(eval_set: EvalSet, split: str, readers: Sequence[Reader]) -> str | None:
+    """Return why a part (`test` or `dev`) of a set cannot be read, without reading it; None if it can."""
     stems = {"retrieval": ["corpus", "queries"], "classification": ["train", split]}
     try:
         _require_folder(eval_set)
-        half = _HalfReader(eval_set, readers, split)
+        part = _PartReader(eval_set, readers, split)
         for stem in stems.get(eval_set.task, [split]):
-            half.find_file(stem)
+            part.find_file(stem)
         if eval_set.rows is None and eval_set.task == "retrieval":
             find_judgement_file(eval_set, split)
     except DataError as error:
@@ -70,8 +70,8 @@ def _require_folder(eval_set: EvalSet) -> None:
         raise DataError(f"{_describe_place(eval_set)}: there is no such folder")
 
 
-class _HalfReader:
-    """One half of a set, while it is read."""
+class _PartReader:
+    """Reader of one part of a set."""
 
     def __init__(self, eval_set: EvalSet, readers: Sequence[Reader], split: str) -> None:
         self.eval_set, self.readers, self.split = eval_set, readers, split
@@ -126,8 +126,8 @@ class _HalfReader:
         return [(example.anchor, str(example.label)) for _, example in examples]
 
 
-def _load_pairs(half: _HalfReader) -> PairData:
-    rows = half.list_examples(half.split, half.eval_set.task)
+def _load_pairs(part: _PartReader) -> PairData:
+    rows = part.list_examples(part.split, part.eval_set.task)
     for where, row in rows:
         if len(row.positives) != 1 or row.positive_scores is None:
             raise DataError(f"{where}: a pair needs one other text and one score")
@@ -138,19 +138,21 @@ def _load_pairs(half: _HalfReader) -> PairData:
     )
 
 
-def _load_classification(half: _HalfReader) -> ClassificationData:
-    rows = half.eval_set.rows
+def _load_classification(part: _PartReader) -> ClassificationData:
+    rows = part.eval_set.rows
     if rows is None or rows.fitted is not None:
-        fitted, scored = half.read_labelled_texts("train"), half.read_labelled_texts(half.split)
+        fitted, scored = part.read_labelled_texts("train"), part.read_labelled_texts(part.split)
     else:
-        fitted, scored = _halve_labels([*dict.fromkeys(half.read_labelled_texts(half.split))], half)
+        fitted, scored = _divide_labels(
+            [*dict.fromkeys(part.read_labelled_texts(part.split))], part
+        )
     labels = {label for _, label in fitted}
-    place = format_path(half.find_file("train"))
+    place = format_path(part.find_file("train"))
     if len(labels) == 1:
         raise DataError(f"{place}: all rows have one label; a classifier needs texts of another")
     if unfitted := dict.fromkeys(f"'{label}'" for _, label in scored if label not in labels):
         raise DataError(
-            f"{format_path(half.find_file(half.split))}: no text of {place} has the label "
+            f"{format_path(part.find_file(part.split))}: no text of {place} has the label "
             f"{join_some(unfitted)}, so that no classifier can give it; correct it, or add texts"
         )
     return ClassificationData(*_transpose(fitted), *_transpose(scored))
@@ -160,26 +162,26 @@ def _transpose(pairs: Sequence[LabelledText]) -> tuple[list[str], list[str]]:
     return [text for text, _ in pairs], [label for _, label in pairs]
 
 
-def _halve_labels(
-    pairs: Sequence[LabelledText], half: _HalfReader
+def _divide_labels(
+    pairs: Sequence[LabelledText], part: _PartReader
 ) -> tuple[list[LabelledText], list[LabelledText]]:
-    """Divide (text, label) pairs into two parts with half of each label, by hashes of the texts."""
+    """Return half of the (text, label) pairs of each label, by hashes of the texts, and the other half."""
     counts = Counter(label for _, label in pairs)
     if single := [f"'{label}'" for label, count in counts.items() if count < 2]:
-        place = format_path(half.find_file(half.split))
+        place = format_path(part.find_file(part.split))
         raise DataError(
             f"{place}: there is only one text of label {join_some(single)}, "
             "and a classifier needs one to be fitted on and one to be scored on; remove it, or add texts"
         )
     by_label: dict[str, list[LabelledText]] = {}
-    for pair in sorted(pairs, key=lambda pair: hash_evenly(half.eval_set.name, *pair)):
+    for pair in sorted(pairs, key=lambda pair: hash_evenly(part.eval_set.name, *pair)):
         by_label.setdefault(pair[1], []).append(pair)
     fitted = [pair for group in by_label.values() for pair in group[: len(group) // 2]]
     return fitted, [pair for group in by_label.values() for pair in group[len(group) // 2 :]]
 
 
-def _load_reranking(half: _HalfReader) -> RerankingData:
-    rows = half.list_examples(half.split, "reranking")
+def _load_reranking(part: _PartReader) -> RerankingData:
+    rows = part.list_examples(part.split, "reranking")
     for where, row in rows:
         if not row.negatives:
             raise DataError(f"{where}: a row to rerank needs negatives; add them or remove the row")
@@ -190,26 +192,26 @@ def _load_reranking(half: _HalfReader) -> RerankingData:
     )
 
 
-def _load_retrieval(half: _HalfReader) -> EvalData:
-    if (source := half.eval_set.rows) is None:
+def _load_retrieval(part: _PartReader) -> EvalData:
+    if (source := part.eval_set.rows) is None:
         return read_beir(
-            half.eval_set,
-            corpus=half.read_rows("corpus"),
-            queries=half.read_rows("queries"),
-            media=half.media,
-            split=half.split,
+            part.eval_set,
+            corpus=part.read_rows("corpus"),
+            queries=part.read_rows("queries"),
+            media=part.media,
+            split=part.split,
         )
     documents = SearchedDocuments("")
     if source.documents is not None:
-        documents = read_searched_documents(source.documents, half.readers, half.media)
-    return join_rows(half.list_examples(half.split, "retrieval"), documents)
+        documents = read_searched_documents(source.documents, part.readers, part.media)
+    return join_rows(part.list_examples(part.split, "retrieval"), documents)
 
 
-_LOADERS: Mapping[str, Callable[[_HalfReader], EvalData]] = {
+_LOADERS: Mapping[str, Callable[[_PartReader], EvalData]] = {
     "retrieval": _load_retrieval,
     "reranking": _load_reranking,
     "classification": _load_classification,
-    "clustering": lambda half: ClusteringData(*_transpose(half.read_labelled_texts(half.split))),
+    "clustering": lambda part: ClusteringData(*_transpose(part.read_labelled_texts(part.split))),
     "sts": _load_pairs,
     "pair_classification": _load_pairs,
 }

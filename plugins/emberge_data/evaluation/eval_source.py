@@ -36,7 +36,7 @@ from emberge.data import (
 from emberge.wording import format_path
 
 from emberge_data.evaluation.eval_data import EvalRows, EvalSet
-from emberge_data.evaluation.eval_sets import explain_missing_half, load_eval_set
+from emberge_data.evaluation.eval_sets import explain_missing_part, load_eval_set
 
 _DESCRIPTION_OPTIONS = ("name", "domain", "instruction", "prompt")
 _ROWS_OPTIONS = ("columns", "task", "documents", "score_range")
@@ -271,22 +271,22 @@ def check_eval_sets(
 def _list_announced_sets(
     context: Preflight, source: EvalSource, split: Split
 ) -> tuple[list[EvalSet], list[str]]:
-    """Return the sets that an earlier step announces, and the problem if these have no such half."""
+    """Return the sets that an earlier step announces, and the problem if these have no such part."""
     label = f"${source.path.step}"
     expected = context.expected(source.path)
     if expected is None:
         return [], []
     announced_sets = [EvalSet(name=n, folder=Path(), task=t) for n, t in expected.sets.items()]
     sets = _pick_named(announced_sets, source.only, label) if announced_sets else []
-    if expected.halves is None or split in expected.halves:
+    if expected.parts is None or split in expected.parts:
         return sets, []
     noun, remedy = HELD_OUT_PARTS[split]
-    others = " or ".join(f"split: {half}" for half in expected.halves)
+    others = " or ".join(f"split: {part}" for part in expected.parts)
     return sets, [f"{label} makes no {noun}; {f'write {others}, or ' if others else ''}{remedy}"]
 
 
 def _find_problems(eval_set: EvalSet, split: Split, context: Preflight) -> Iterator[str]:
-    missing = explain_missing_half(eval_set, split, context.readers)
+    missing = explain_missing_part(eval_set, split, context.readers)
     if missing is not None:
         yield missing
         return

@@ -29,7 +29,7 @@ PlacedRows = Iterable[tuple[str, Mapping[str, Any]]]
 def read_beir(
     eval_set: EvalSet, *, corpus: PlacedRows, queries: PlacedRows, split: str, media: MediaValues
 ) -> RetrievalData:
-    """Join documents, the queries with a judgement in this half, and the judgements.
+    """Join documents, the queries with a judgement in this part, and the judgements.
 
     Raises:
         DataError: if a row has no id or text, an id occurs twice, a judgement names an unknown id, or a query
@@ -57,7 +57,7 @@ def read_beir(
 
 
 def find_judgement_file(eval_set: EvalSet, split: str) -> Path:
-    """Return the file with the judgements of one half.
+    """Return the file with the judgements of one part.
 
     Raises:
         DataError: if there is none.
@@ -68,16 +68,16 @@ def find_judgement_file(eval_set: EvalSet, split: str) -> Path:
             return path
     where = f"{eval_set.where}: " if eval_set.where else ""
     raise DataError(
-        f"{where}{format_path(eval_set.folder)} has no {file_name} with the judgements of its {split} half"
+        f"{where}{format_path(eval_set.folder)} has no {file_name} with the judgements of its {split} part"
     )
 
 
 def _read_judgements(eval_set: EvalSet, split: str) -> list[Judgement]:
-    """Return the judgements of one half: `file:line`, (query, document, grade).
+    """Return the judgements of one part: `file:line`, (query, document, grade).
 
     Raises:
         DataError: if there is no file with them, no judgement in it, a line that cannot be read, or a query
-            of the test or dev half without a grade above 0, for which each model's score would be 0.
+            of the test or dev part without a grade above 0, for which each model's score would be 0.
     """
     path = find_judgement_file(eval_set, split)
     judgements = []

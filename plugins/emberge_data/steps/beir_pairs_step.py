@@ -50,12 +50,12 @@ class BeirPairs(Step):
     """Origin of the folder's data, which the result names."""
 
     def check(self, context: Preflight) -> Iterator[Problem]:
-        from emberge_data.evaluation.eval_sets import explain_missing_half
+        from emberge_data.evaluation.eval_sets import explain_missing_part
 
         folder = context.data(self.path)
         if folder is None:
             return
-        missing = explain_missing_half(_describe_folder(folder), _JUDGEMENTS, context.readers)
+        missing = explain_missing_part(_describe_folder(folder), _JUDGEMENTS, context.readers)
         if missing is not None:
             yield context.problem(missing, "path")
 

@@ -125,19 +125,29 @@ class ComparedSet:
         counts = array("q")
         texts = itertools.chain(read_row_texts([dataset], counts), corpus)
         distinct = DistinctTexts(texts, workspace.work)
+        # Texts stand in the order of rows, each row's anchor, positives and negatives; then the corpus:
+        #   rows      0       0         0         0         1       1       …
+        #   sides     anchor  positive  positive  negative  anchor  positive …
+        #   numbers   4       2         7         4         …          of distinct texts
         sizes = np.asarray(counts, np.int64).reshape(-1, 3)
         rows = np.repeat(np.arange(len(sizes)), sizes.sum(axis=1))
         sides = np.repeat(np.tile(np.arange(3), len(sizes)), sizes.reshape(-1))
-        places = distinct.places[: len(rows)]
-        used = places[(sides == _POSITIVE) | ((sides == _NEGATIVE) & negatives)]
-        documents = np.union1d(used, distinct.places[len(rows) :])
-        number_of = np.full(len(distinct), NO_TEXT)
-        number_of[documents] = np.arange(len(documents))
-        queries, query_of = np.unique(places[sides == _ANCHOR], return_inverse=True)
+        numbers, corpus_numbers = np.split(distinct.places, [len(rows)])
+        is_document = (sides == _POSITIVE) | ((sides == _NEGATIVE) & negatives)
+        documents = np.union1d(numbers[is_document], corpus_numbers)
+        document_by_number = np.full(len(distinct), NO_TEXT)
+        document_by_number[documents] = np.arange(len(documents))
+        queries, query_by_row = np.unique(numbers[sides == _ANCHOR], return_inverse=True)
 
-        def pairs(side: int) -> TextPairs:
-            of_side = rows[sides == side]
-            return TextPairs(of_side, query_of[of_side], number_of[places[sides == side]])
+        def list_pairs(side: int) -> TextPairs:
+            side_rows, side_numbers = rows[sides == side], numbers[sides == side]
+            return TextPairs(side_rows, query_by_row[side_rows], document_by_number[side_numbers])
 
-        chosen = ChosenTexts(distinct, queries), ChosenTexts(distinct, documents)
-        return cls(dataset, *chosen, pairs(_ANCHOR), pairs(_POSITIVE), pairs(_NEGATIVE))
+        return cls(
+            dataset,
+            queries=ChosenTexts(distinct, queries),
+            documents=ChosenTexts(distinct, documents),
+            anchors=list_pairs(_ANCHOR),
+            positives=list_pairs(_POSITIVE),
+            negatives=list_pairs(_NEGATIVE),
+        )

@@ -24,8 +24,8 @@ from emberge.data import check_datasets, load_step_datasets
 from emberge_data.steps.outcome import TABLE_FILE, Outcome, SetChanges, write_changes
 
 if TYPE_CHECKING:
-    from emberge.contracts import Split as Half
-    from emberge.data import CheckedData, StoredDataset
+    from emberge.contracts import Split
+    from emberge.data import StoredDataset
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,23 +43,14 @@ class DataStep(Step):
     """Training sets: files, catalogues, hub datasets or earlier steps."""
 
     def check(self, context: Preflight) -> Iterator[Problem]:
-        yield from self.check_data(context)[0]
-
-    def check_data(self, context: Preflight) -> tuple[list[Problem], CheckedData]:
-        """Check and show the first rows of `data`; return the problems and the rows."""
         checked = check_datasets(context, self.data)
-        is_all_seen = len(checked.first_rows) == len(checked.places)
-        sets = (
-            {first_rows.info.name: first_rows.info.task for first_rows in checked.first_rows}
-            if is_all_seen
-            else {}
-        )
-        halves = self.expected_parts
-        context.expect(Expected(sets=sets if halves else {}, halves=halves))
-        problems = [*checked.problems]
+        yield from checked.problems
         if not self.data:
-            problems.append(context.problem("data names no training set", "data"))
-        return problems, checked
+            yield context.problem("data names no training set", "data")
+        is_all_seen = len(checked.first_rows) == len(checked.places)
+        infos = [first_rows.info for first_rows in checked.first_rows] if is_all_seen else []
+        sets = {info.name: info.task for info in infos} if self.expected_parts else {}
+        context.expect(Expected(sets=sets, parts=self.expected_parts))
 
     def load(self, workspace: Workspace) -> list[StoredDataset]:
         """Return the sets of `data`.
@@ -118,7 +109,7 @@ class DataStep(Step):
         return Artifact(kind="data", size=kept_rows, details=details, table=TABLE_FILE)
 
     @property
-    def expected_parts(self) -> tuple[Half, ...]:
+    def expected_parts(self) -> tuple[Split, ...]:
         """Parts of the result that are not for training."""
         return ()
 

@@ -75,8 +75,7 @@ class Decontaminate(DataStep):
     """Test texts for which rows are changed."""
 
     def check(self, context: Preflight) -> Iterator[Problem]:
-        problems, _ = self.check_data(context)
-        yield from problems
+        yield from super().check(context)
         if not self.evaluators:
             yield context.problem("there is no test; name one", "evaluators")
         for evaluator in self.evaluators:

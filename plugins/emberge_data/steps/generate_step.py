@@ -87,8 +87,8 @@ class GenerateQueries(Step):
 
     def check(self, context: Preflight) -> Iterator[Problem]:
         shares: Mapping[Split, float] = {"dev": self.dev, "test": self.test}
-        halves = tuple(part for part, share in shares.items() if share)
-        context.expect(Expected(halves=halves))
+        parts = tuple(part for part, share in shares.items() if share)
+        context.expect(Expected(parts=parts))
         if self.dev + self.test >= 1:
             yield context.problem("dev and test together leave nothing to train on", "test")
         path = context.data(self.documents)

@@ -38,7 +38,7 @@ _PAIRS_AT_ONCE = 4096
 COMMON_TEXTS = 10
 
 
-TEXTS_AT_ONCE = 100_000
+TESTS_AT_ONCE = 100_000
 """Distinct test texts in memory at a time: about 4 kB each, with a thousand characters."""
 
 
@@ -70,7 +70,7 @@ class LeakTexts:
 
 
 def gather_blocks(
-    texts: Iterable[tuple[str, TextRole, str]], most: int = TEXTS_AT_ONCE
+    texts: Iterable[tuple[str, TextRole, str]], most: int = TESTS_AT_ONCE
 ) -> Iterator[LeakTexts]:
     """Yield all texts in blocks of at most `most` distinct texts, so that memory is bounded."""
     block, seen = LeakTexts(), set[str]()
@@ -200,9 +200,11 @@ class _Near:
             [_pair_equal_keys(text_numbers, keys, *sorted_tests) for keys, *sorted_tests in bands]
         )
         candidates = np.unique(pairs, axis=0)
-        mine = functools.cache(lambda text: list_shingles(texts[text], self._minhash.size))
+        list_own_shingles = functools.cache(
+            lambda text: list_shingles(texts[text], self._minhash.size)
+        )
         for text, test in candidates[self._mark_likely_pairs(candidates, signatures)].tolist():
-            similarity = compute_jaccard(mine(text), self._shingles(test))
+            similarity = compute_jaccard(list_own_shingles(text), self._shingles(test))
             if similarity >= self._minhash.threshold:
                 yield text, test, similarity
 

@@ -84,44 +84,58 @@ class MineHardNegatives(TaughtStep):
     def judge(
         self, compared: ComparedSet, similarity: VectorSimilarity, workspace: Workspace
     ) -> Generator[Outcome, None, str]:
-        import numpy as np
+        from emberge_data.steps.similarity import describe_spread, find_lowest_scores
 
-        from emberge_data.steps.similarity import (
-            describe_spread,
-            find_best,
-            find_lowest_scores,
-            find_thresholds,
+        positives = compared.positives
+        positive_scores = similarity.score(positives.queries, positives.documents)
+        lowest = find_lowest_scores(positives, positive_scores, len(compared.queries))
+        documents, scores, is_negative = self._choose_negatives(
+            compared, similarity, lowest, workspace
+        )
+        if not is_negative.any():
+            raise DataError(
+                f"dataset '{compared.name}': no passage passes for any query ({self.teacher.model} scores "
+                f"the lowest positives {describe_spread(lowest)}); raise margin ({self.margin}), widen "
+                "range, or name a corpus"
+            )
+        yield from self._list_outcomes(compared, documents, is_negative)
+        return (
+            f"{compared.name}: {is_negative.sum():,} negatives for {is_negative.any(axis=1).sum():,} of "
+            f"{len(compared.queries):,} queries, which score {describe_spread(scores[is_negative])}; the "
+            f"lowest positives score {describe_spread(lowest)}."
         )
 
-        positives, size = compared.positives, (len(compared.queries), len(compared.documents))
-        positive_scores = similarity.score(positives.queries, positives.documents)
-        lowest = find_lowest_scores(positives, positive_scores, size[0])
+    def _choose_negatives(
+        self,
+        compared: ComparedSet,
+        similarity: VectorSimilarity,
+        lowest: NDArray[np.float32],
+        workspace: Workspace,
+    ) -> tuple[Numbers, NDArray[np.float32], NDArray[np.bool_]]:
+        """Return each query's candidates, their scores, and a mask of the negatives, [queries, candidates].
+
+        `lowest` [queries] are the lowest scores of each query's positives.
+        """
+        import numpy as np
+
+        from emberge_data.steps.similarity import find_best, find_thresholds
+
+        size = len(compared.queries), len(compared.documents)
         ceilings = None if self.margin is None else find_thresholds(lowest, self.margin)
         first, last = self.range or (1, self.count)
         documents, scores = find_best(
             similarity,
-            _exclude(compared),
+            _build_exclusion(compared),
             size=size,
             count=min(last, size[1]),
             ceilings=ceilings if self.range is None else None,
             show_progress=lambda done, total: workspace.progress(done, total, "queries"),
         )
         documents, scores = documents[:, first - 1 :], scores[:, first - 1 :]
-        is_found = documents != NO_TEXT
-        passes = is_found if ceilings is None else is_found & (scores <= ceilings[:, None])
-        if not passes.any():
-            raise DataError(
-                f"dataset '{compared.name}': no passage passes for any query ({self.teacher.model} scores "
-                f"the lowest positives {describe_spread(lowest)}); raise margin ({self.margin}), widen "
-                "range, or name a corpus"
-            )
-        is_negative = passes & (np.cumsum(passes, axis=1) <= self.count)
-        yield from self._list_outcomes(compared, documents, is_negative)
-        return (
-            f"{compared.name}: {is_negative.sum():,} negatives for {is_negative.any(axis=1).sum():,} of "
-            f"{size[0]:,} queries, which score {describe_spread(scores[is_negative])}; the lowest positives "
-            f"score {describe_spread(lowest)}."
-        )
+        passes = documents != NO_TEXT
+        if ceilings is not None:
+            passes &= scores <= ceilings[:, None]
+        return documents, scores, passes & (np.cumsum(passes, axis=1) <= self.count)
 
     def _list_outcomes(
         self, compared: ComparedSet, documents: Numbers, is_negative: NDArray[np.bool_]
@@ -136,7 +150,7 @@ class MineHardNegatives(TaughtStep):
             yield Outcome(row, example, after, note)
 
 
-def _exclude(compared: ComparedSet) -> Excluded:
+def _build_exclusion(compared: ComparedSet) -> Excluded:
     """Return a function that lists the documents in a tile which its queries must not get.
 
     They are the query itself, its positives, and all texts of rows that have a label of one of its rows.

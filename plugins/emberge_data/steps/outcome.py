@@ -22,9 +22,6 @@ SHOWN_ROWS = 20
 SHOWN_CHARACTERS = 200
 SHOWN_TEXTS = 3
 LONELY_NOTE = "no other row of its label is left"
-# Parts of a split set.
-TRAIN, DEV, TEST = range(3)
-NOUNS = {TRAIN: "training", DEV: "development", TEST: "test"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +90,7 @@ def _show_outcome(outcome: Outcome) -> dict[str, Any]:
         "row": outcome.row + 1,
         "note": outcome.note,
         "before": _show_example(outcome.before),
-        "beside": shorten(outcome.related_text, SHOWN_CHARACTERS),
+        "related_text": shorten(outcome.related_text, SHOWN_CHARACTERS),
         "after": outcome.after and _show_example(outcome.after),
     }
     return {name: value for name, value in facts.items() if value}
@@ -167,12 +164,12 @@ def drop_rows_without_partners(
 
 
 def drop_texts(
-    example: Example, part: Literal["positive", "negative"], numbers: Collection[int]
+    example: Example, side: Literal["positive", "negative"], numbers: Collection[int]
 ) -> Example:
     """Return the example without the positives or negatives at these indices, and without their scores."""
     left: dict[str, Any] = {
         name: tuple(value for number, value in enumerate(values) if number not in numbers)
-        for name in (f"{part}s", f"{part}_scores")
+        for name in (f"{side}s", f"{side}_scores")
         if (values := getattr(example, name)) is not None
     }
     return replace(example, **left)

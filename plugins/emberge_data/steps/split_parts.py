@@ -6,25 +6,31 @@ from collections.abc import Iterator, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
-import numpy as np
 from emberge import Example, draw_order, make_seed
-from numpy.typing import NDArray
-from scipy.sparse import coo_array
-from scipy.sparse.csgraph import connected_components
 
-from emberge_data.steps.outcome import NOUNS, TRAIN, Outcome, drop_rows_without_partners, drop_texts
-from emberge_data.steps.row_texts import RowTexts
+from emberge_data.steps.outcome import Outcome, drop_rows_without_partners, drop_texts
 
 if TYPE_CHECKING:
+    import numpy as np
     from emberge.data import StoredDataset
+    from numpy.typing import NDArray
+
+    from emberge_data.steps.row_texts import RowTexts
 
     Numbers = NDArray[np.int64]
+
+
+# Parts of a split set.
+TRAIN, DEV, TEST = range(3)
+NOUN_BY_PART = {TRAIN: "training", DEV: "development", TEST: "test"}
 
 
 class SplitParts:
     """Rows of all parts, without negatives that are an anchor or a positive of another part."""
 
     def __init__(self, texts: RowTexts, part_of_row: Numbers) -> None:
+        import numpy as np
+
         self._texts = texts
         self._part_of_row = part_of_row
         rows, own_texts = texts.list_own_texts()
@@ -37,7 +43,7 @@ class SplitParts:
         for row in range(len(dataset)):
             example, number = dataset[row], start + row
             if (other := int(self._part_of_row[number])) != part:
-                yield Outcome(row, example, None, f"in the {NOUNS[other]} part")
+                yield Outcome(row, example, None, f"in the {NOUN_BY_PART[other]} part")
                 continue
             foreign = [
                 place
@@ -58,6 +64,10 @@ def group_rows(count: int, rows: Numbers, texts: Numbers) -> Numbers:
 
     Row `rows[i]` has the text `texts[i]`. Groups are numbered in the order of their first rows.
     """
+    import numpy as np
+    from scipy.sparse import coo_array
+    from scipy.sparse.csgraph import connected_components
+
     size = count + (int(texts.max()) + 1 if len(texts) else 0)
     edges = coo_array((np.ones(len(rows), np.int8), (rows, texts + count)), shape=(size, size))
     _, components = connected_components(edges, directed=False)
@@ -80,6 +90,8 @@ def choose_rows(
     Groups are taken in random order, which depends on `seed` and `name`. A group is skipped if it has more
     rows of any set than that set's limit still allows, or rows that are not free.
     """
+    import numpy as np
+
     order = np.argsort(groups, kind="stable")
     count = int(groups.max()) + 1
     ends = np.cumsum(np.bincount(groups, minlength=count))

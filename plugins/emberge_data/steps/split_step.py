@@ -20,12 +20,21 @@ from emberge import (
 )
 
 from emberge_data.steps.data_step import DataStep
-from emberge_data.steps.outcome import DEV, NOUNS, TEST, TRAIN, drop_rows_without_partners
+from emberge_data.steps.outcome import drop_rows_without_partners
+from emberge_data.steps.split_parts import (
+    DEV,
+    NOUN_BY_PART,
+    TEST,
+    TRAIN,
+    SplitParts,
+    choose_rows,
+    group_rows,
+)
 from emberge_data.steps.text_similarity import SHINGLE
 
 if TYPE_CHECKING:
     import numpy as np
-    from emberge.contracts import Split as Half
+    from emberge.contracts import Split as PartName
     from emberge.data import StoredDataset
     from numpy.typing import NDArray
 
@@ -79,13 +88,12 @@ class Split(DataStep):
     """Seed of the choice; by default the recipe's."""
 
     def check(self, context: Preflight) -> Iterator[Problem]:
-        problems, _ = self.check_data(context)
-        yield from problems
+        yield from super().check(context)
         if self.share is not None and self.rows is not None:
             yield context.problem("share and rows both set the size; keep one", "rows")
 
     @property
-    def expected_parts(self) -> tuple[Half, ...]:
+    def expected_parts(self) -> tuple[PartName, ...]:
         """The development part, and a test part if there is one."""
         return ("dev",) if self.test is None else ("dev", "test")
 
@@ -93,7 +101,6 @@ class Split(DataStep):
         import numpy as np
 
         from emberge_data.steps.row_texts import RowTexts
-        from emberge_data.steps.split_parts import SplitParts, choose_rows
 
         datasets = self.load(workspace)
         wanted = [self._count_wanted(dataset) for dataset in datasets]
@@ -130,7 +137,6 @@ class Split(DataStep):
         """Return each row's group [rows]."""
         import numpy as np
 
-        from emberge_data.steps.split_parts import group_rows
         from emberge_data.steps.text_copies import join_near_copies
         from emberge_data.steps.text_similarity import ComparedTexts
 
@@ -157,7 +163,9 @@ class Split(DataStep):
             is_share = isinstance(self.test, float)
             wanted[TEST] = max(1, round(self.test * size)) if is_share else int(self.test)
         if sum(wanted.values()) >= size:
-            listed = " and ".join(f"{count:,} for {NOUNS[part]}" for part, count in wanted.items())
+            listed = " and ".join(
+                f"{count:,} for {NOUN_BY_PART[part]}" for part, count in wanted.items()
+            )
             raise DataError(
                 f"{dataset.info.name} has {size:,} rows, so {listed} leave none to train on; ask for fewer"
             )
@@ -169,8 +177,9 @@ def _describe_groups(dataset: StoredDataset, part: int, groups: Numbers) -> str:
     import numpy as np
 
     _, sizes = np.unique(groups, return_counts=True)
+    noun = NOUN_BY_PART[part]
     return (
-        f"{dataset.info.name}: no group of rows that share texts is small enough for the {NOUNS[part]} part; "
-        f"its {len(sizes):,} groups have {sizes.min():,} to {sizes.max():,} of {len(dataset):,} rows; ask "
-        f"for more rows, or give the set a {NOUNS[part]} file of its own"
+        f"{dataset.info.name}: no group of rows that share texts is small enough for the {noun} part; its "
+        f"{len(sizes):,} groups have {sizes.min():,} to {sizes.max():,} of {len(dataset):,} rows; ask "
+        f"for more rows, or give the set a {noun} file of its own"
     )

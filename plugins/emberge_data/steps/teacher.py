@@ -22,6 +22,7 @@ from emberge import (
     Workspace,
     component,
 )
+from emberge.data import check_datasets
 from emberge.model_folder import TextLimit
 from emberge_encoder import CrossEncoderFacts
 
@@ -160,10 +161,9 @@ class TaughtStep(DataStep):
     """Encoder that judges."""
 
     def check(self, context: Preflight) -> Iterator[Problem]:
-        problems, checked = self.check_data(context)
-        yield from problems
+        yield from super().check(context)
         yield from self.teacher.check(context, reads_pairs=self.scores_pairs)
-        for first_rows in checked.first_rows:
+        for first_rows in check_datasets(context, self.data, show=False).first_rows:
             if not first_rows.example.positives:
                 yield context.problem(explain_missing_positives(first_rows.info.name), "data")
             elif first_rows.info.task == "sts" and not self.scores_pairs:

@@ -94,7 +94,7 @@ def test_weights_that_are_chosen_on_a_test_half_are_warned_of(
 ) -> None:
     report = checked(place, plugins, "[likeness]}", "[likeness], split: test}")
     assert told(report) == [("warning", DATA)]
-    assert "chosen on a test half" in str(report.problems[0])
+    assert "chosen on a test part" in str(report.problems[0])
 
 
 def test_a_model_that_compares_by_other_than_cosine_is_warned_of(

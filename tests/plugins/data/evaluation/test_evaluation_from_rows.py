@@ -19,7 +19,7 @@ from emberge_data import (
     load_eval_set,
     pick_eval_sets,
 )
-from emberge_data.evaluation.eval_sets import explain_missing_half
+from emberge_data.evaluation.eval_sets import explain_missing_part
 
 from tests.support.glance import Glance
 
@@ -93,11 +93,11 @@ def test_columns_may_be_named_and_rows_have_no_halves(tmp_path: Path) -> None:
         load(path)
     path = write(tmp_path / "a.csv", CSV)
     (eval_set,) = pick_eval_sets(source(path), readers=READERS)
-    assert explain_missing_half(eval_set, "test", READERS) is None
-    assert explain_missing_half(eval_set, "dev", READERS) is None
+    assert explain_missing_part(eval_set, "test", READERS) is None
+    assert explain_missing_part(eval_set, "dev", READERS) is None
     assert load(path, "dev") == load(path, "test")
     path.unlink()
-    assert str(path) in str(explain_missing_half(eval_set, "test", READERS))
+    assert str(path) in str(explain_missing_part(eval_set, "test", READERS))
 
 
 def test_further_documents_are_searched_once_each(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Evaluation sets: which files a half has, how texts and judgements are joined, and what is wrong."""
+"""Evaluation sets: which files a part has, how texts and judgements are joined, and what is wrong."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from emberge_data import (
     load_eval_set,
     pick_eval_sets,
 )
-from emberge_data.evaluation.eval_sets import explain_missing_half
+from emberge_data.evaluation.eval_sets import explain_missing_part
 from PIL import Image
 
 from tests.support.glance import Glance
@@ -47,7 +47,7 @@ def pick(path: Path, *only: str) -> list[EvalSet]:
     return pick_eval_sets(EvalSource(path=DataRef(str(path)), only=only))
 
 
-def half(folder: Path, task: str, split: str = "test") -> Any:
+def read_part(folder: Path, task: str, split: str = "test") -> Any:
     return load_eval_set(one_set(folder, task), readers=READERS, split=split)
 
 
@@ -118,17 +118,17 @@ NEEDED = {
 @pytest.mark.parametrize("task", NEEDED)
 def test_each_file_that_a_half_lacks_is_named(tmp_path: Path, task: str, split: str) -> None:
     one = one_set(tmp_path / "a", task)
-    fault = explain_missing_half(one, split, READERS)
+    fault = explain_missing_part(one, split, READERS)
     assert fault == f"datasets.yaml:2: {one.folder}: there is no such folder"
     (one.folder / "qrels").mkdir(parents=True)
     for stem in NEEDED[task]:
         name = stem.format(split)
         words = "qrels" if stem == "{}.tsv" else f"{name} file"
-        fault = str(explain_missing_half(one, split, READERS))
+        fault = str(explain_missing_part(one, split, READERS))
         assert fault.startswith(f"datasets.yaml:2: {one.folder} has no {words}")
         path = f"qrels/{name}" if stem == "{}.tsv" else f"{name}.jsonl"
         (one.folder / path).touch()
-    assert explain_missing_half(one, split, READERS) is None
+    assert explain_missing_part(one, split, READERS) is None
 
 
 def retrieval(
@@ -151,12 +151,12 @@ def test_each_half_has_its_judgements(tmp_path: Path) -> None:
             "qrels_dev.tsv": "q1\td1\t1\n\n  \nq2\td2\t 1 \nq2\td0\t-1\n",
         },
     )
-    assert half(tmp_path, "retrieval") == RetrievalData(
+    assert read_part(tmp_path, "retrieval") == RetrievalData(
         {"d0": "text 0", "d1": "text 1", "d2": "text 2"},
         {"q0": "question 0"},
         {"q0": {"d0": 2, "d1": 0}},
     )
-    assert half(tmp_path, "retrieval", "dev").relevant == {
+    assert read_part(tmp_path, "retrieval", "dev").relevant == {
         "q1": {"d1": 1},
         "q2": {"d2": 1, "d0": -1},
     }
@@ -168,7 +168,7 @@ def test_a_file_without_judgements_is_refused(tmp_path: Path, text: str) -> None
         tmp_path, [{"_id": "q", "text": "a"}], [{"_id": "d", "text": "b"}], {"qrels.tsv": text}
     )
     with pytest.raises(DataError, match=r"qrels\.tsv: there are no judgements"):
-        half(tmp_path, "retrieval")
+        read_part(tmp_path, "retrieval")
 
 
 def test_a_query_without_a_grade_above_0_is_refused_in_scored_halves(tmp_path: Path) -> None:
@@ -180,8 +180,8 @@ def test_a_query_without_a_grade_above_0_is_refused_in_scored_halves(tmp_path: P
         {"qrels.tsv": "query-id\tcorpus-id\tscore\n" + text, "qrels_train.tsv": text},
     )
     with pytest.raises(DataError, match=r"qrels\.tsv:2: .*'q'.*remove its lines"):
-        half(tmp_path, "retrieval")
-    assert list(half(tmp_path, "retrieval", "train").relevant) == ["q", "r"]
+        read_part(tmp_path, "retrieval")
+    assert list(read_part(tmp_path, "retrieval", "train").relevant) == ["q", "r"]
     context: Any = Announced(None)
     _, faults = check_eval_sets(context, EvalSource(path=DataRef(str(tmp_path))))
     assert ["qrels.tsv:2:" in fault for fault in faults] == [True]
@@ -204,7 +204,7 @@ def test_problems_of_retrieval_sets_have_lines(
     texts[name].append(row)
     retrieval(tmp_path, **texts, qrels={"qrels.tsv": "q\td\t1\n"})
     with pytest.raises(DataError, match=rf"{name}\.jsonl:2: {said}"):
-        half(tmp_path, "retrieval")
+        read_part(tmp_path, "retrieval")
 
 
 @pytest.mark.parametrize(
@@ -220,7 +220,7 @@ def test_judgements_that_cannot_be_used_have_lines(tmp_path: Path, judged: str, 
     texts = [{"_id": "q", "text": "a"}], [{"_id": "d", "text": "b"}]
     retrieval(tmp_path, *texts, {"qrels.tsv": f"query\tdocument\tscore\n{judged}\n"})
     with pytest.raises(DataError, match=rf"qrels\.tsv:{said}"):
-        half(tmp_path, "retrieval")
+        read_part(tmp_path, "retrieval")
 
 
 @pytest.mark.parametrize(
@@ -236,7 +236,7 @@ def test_labels_that_no_classifier_can_give_are_refused(
     for stem, labels in (("train", fitted), ("test", "xz")):
         rows_file(tmp_path / f"{stem}.jsonl", *({"text": f"{n}", "label": n} for n in labels))
     with pytest.raises(DataError, match=said):
-        half(tmp_path, "classification")
+        read_part(tmp_path, "classification")
 
 
 def test_titles_are_of_documents_alone_and_media_come_before_text(tmp_path: Path) -> None:
@@ -255,7 +255,7 @@ def test_titles_are_of_documents_alone_and_media_come_before_text(tmp_path: Path
         [{"_id": "d", "text": "b", "title": "t"}],
         {"qrels.tsv": "".join(f"{name}\td\t1\n" for name in "qrstu")},
     )
-    found = half(tmp_path, "retrieval")
+    found = read_part(tmp_path, "retrieval")
     parts = {
         name: ["image" if isinstance(part, Media) else part for part in split_parts(text)]
         for name, text in found.queries.items()
@@ -273,7 +273,7 @@ def pairs(count: int) -> list[dict[str, Any]]:
 
 def test_pairs_have_scores_on_the_scale_of_the_set(tmp_path: Path) -> None:
     rows_file(tmp_path / "test.jsonl", *pairs(3))
-    found = half(tmp_path, "sts")
+    found = read_part(tmp_path, "sts")
     assert found == PairData(["a0", "a1", "a2"], ["b0", "b1", "b2"], [0.0, 0.1, 0.2])
     rows_file(tmp_path / "test.jsonl", {"query": "a", "pos": ["b"], "pos_scores": [4]})
     one = one_set(tmp_path, "sts", score_range=(0, 5))
@@ -290,7 +290,7 @@ def test_a_pair_has_one_text_and_one_score(tmp_path: Path, row: Mapping[str, Any
     rows = [one for one in (first, {"query": "a", **row}) if one]
     rows_file(tmp_path / "test.jsonl", *rows)
     with pytest.raises(DataError, match=rf"test\.jsonl:{len(rows)}: a pair needs one other text"):
-        half(tmp_path, "sts")
+        read_part(tmp_path, "sts")
 
 
 def test_a_classifier_has_texts_to_fit_and_to_test(tmp_path: Path) -> None:
@@ -300,14 +300,14 @@ def test_a_classifier_has_texts_to_fit_and_to_test(tmp_path: Path) -> None:
             *({"text": f"{stem} {n}", "label": "xy"[n % 2]} for n in range(4)),
         )
     for split in ("test", "dev"):
-        found = half(tmp_path, "classification", split)
+        found = read_part(tmp_path, "classification", split)
         assert found == ClassificationData(
             [f"train {n}" for n in range(4)],
             ["x", "y"] * 2,
             [f"{split} {n}" for n in range(4)],
             ["x", "y"] * 2,
         )
-    assert half(tmp_path, "clustering") == ClusteringData(
+    assert read_part(tmp_path, "clustering") == ClusteringData(
         [f"test {n}" for n in range(4)], ["x", "y"] * 2
     )
 
@@ -315,17 +315,17 @@ def test_a_classifier_has_texts_to_fit_and_to_test(tmp_path: Path) -> None:
 def test_a_row_has_both_sides_or_a_label(tmp_path: Path) -> None:
     rows = [{"query": f"q{n}", "pos": [f"p{n}"], "neg": [f"n{n}", "m"]} for n in range(5)]
     rows_file(tmp_path / "test.jsonl", *rows)
-    assert half(tmp_path, "reranking") == RerankingData(
+    assert read_part(tmp_path, "reranking") == RerankingData(
         [f"q{n}" for n in range(5)],
         [(f"p{n}",) for n in range(5)],
         [(f"n{n}", "m") for n in range(5)],
     )
     rows_file(tmp_path / "test.jsonl", rows[0], {"query": "q", "pos": ["p"]})
     with pytest.raises(DataError, match=r"test\.jsonl:2: a row to rerank needs negatives"):
-        half(tmp_path, "reranking")
+        read_part(tmp_path, "reranking")
     rows_file(tmp_path / "test.jsonl", {"query": "a", "pos": "b"})
     with pytest.raises(DataError, match=r"test\.jsonl: the rows need the columns text and label"):
-        half(tmp_path, "clustering")
+        read_part(tmp_path, "clustering")
 
 
 def test_every_text_that_is_scored_has_its_side() -> None:
@@ -352,7 +352,7 @@ class Announced(Glance):
 
     def expected(self, reference: Any) -> Any:
         assert reference.step == "made"
-        return None if self._sets is None else SimpleNamespace(sets=self._sets, halves=("test",))
+        return None if self._sets is None else SimpleNamespace(sets=self._sets, parts=("test",))
 
 
 def checked(

@@ -116,4 +116,4 @@ def test_counts_and_examples_name_the_row_that_stays(tmp_path: Path) -> None:
     assert artifact.size == 1
     (example,) = json.loads((bench.folder / "changes.json").read_text())["a"]["examples"]
     assert example["row"] == 2
-    assert example["beside"] == "row 1: q"
+    assert example["related_text"] == "row 1: q"

@@ -17,7 +17,7 @@ from emberge_data.json_lines import JsonLines
 from emberge_data.steps.compared_set import ComparedSet
 from emberge_data.steps.consistency_filter_step import ConsistencyFilter
 from emberge_data.steps.filter_negatives_step import FilterNegatives
-from emberge_data.steps.mine_hard_negatives_step import MineHardNegatives, _exclude
+from emberge_data.steps.mine_hard_negatives_step import MineHardNegatives, _build_exclusion
 from emberge_data.steps.similarity import VectorSimilarity
 from emberge_data.steps.teacher import Teacher
 from numpy.typing import NDArray
@@ -140,7 +140,7 @@ def allowed(compared: ComparedSet) -> list[str]:
     """The documents that each query may get as negatives, joined."""
     size = len(compared.queries), len(compared.documents)
     mask = np.ones(size, dtype=bool)
-    exclude = _exclude(compared)
+    exclude = _build_exclusion(compared)
     for columns in (slice(0, 2), slice(2, size[1])):  # as tiles are cut
         rows, places = exclude(slice(0, size[0]), columns)
         mask[rows, places + columns.start] = False

@@ -133,11 +133,11 @@ def test_groups_that_are_too_large_are_passed_over() -> None:
 def test_the_parts_that_will_be_made_are_announced(tmp_path: Path) -> None:
     path = written(tmp_path / "a.jsonl", [pair(f"q{n}", f"p{n}") for n in range(9)])
     entry = DataEntry(path=DataRef(str(path)))
-    for options, halves in (({}, ("dev",)), ({"test": 0.1}, ("dev", "test"))):
+    for options, parts in (({}, ("dev",)), ({"test": 0.1}, ("dev", "test"))):
         context = Glance()
         assert list(Split(data=(entry,), **options).check(context)) == []  # type: ignore[arg-type]
         (expected,) = context.expectations
-        assert (expected.halves, expected.sets) == (halves, {"a": "retrieval"})
+        assert (expected.parts, expected.sets) == (parts, {"a": "retrieval"})
 
 
 def test_more_rows_than_there_are_leave_none_to_train_on(tmp_path: Path) -> None:
