@@ -12,7 +12,7 @@ from emberge import CheckpointError, RecipeError
 from emberge.files import JSON_LIMIT, find_user_cache, read_json, read_regular
 from emberge.hashes import FileContent, HashCache
 from emberge.model_folder import HUB_ID, MODEL_SIGNS, hash_model, list_published_files
-from emberge.results import list_current_results, read_artifact, require_sound_result
+from emberge.results import ARTIFACT, list_current_results, read_artifact, require_sound_result
 from emberge.wording import hide_places, join_some
 from emberge_evaluate import Scores, read_scores
 from emberge_report import (
@@ -23,7 +23,7 @@ from emberge_report import (
     split_card,
 )
 
-from emberge_publish.publication import CARD, RECORD, FileBody, Publication, PublishOptions
+from emberge_publish.publication import CARD, FileBody, Publication, PublishOptions
 
 _NO_LICENCE = "no licence is stated; state one by --licence ID, in a recipe by `licence: ID`"
 
@@ -42,14 +42,14 @@ def prepare_publication(folder: Path, options: PublishOptions) -> Publication:
     result = folder.absolute()
     _require_model(result)
     require_sound_result(result)
-    record = read_json(result / RECORD)
+    record = read_json(result / ARTIFACT)
     chosen, left = choose_files(result.resolve(), record)
     step = str(record.get("step"))
     evaluations = list(_find_evaluations(result, step))
     text = add_scores(complete_card(_read_card(chosen), step, options), evaluations)
     card = text.encode()
     files: dict[str, FileBody] = {**chosen, CARD: card}
-    files[RECORD] = _write_record(record, card)
+    files[ARTIFACT] = _write_record(record, card)
     licence = options.licence or read_licence(read_front_matter(result))
     unmet = {
         requirement.text: None
@@ -60,7 +60,7 @@ def prepare_publication(folder: Path, options: PublishOptions) -> Publication:
     notes = [f"NOT MET: {requirement}" for requirement in unmet]
     notes += [] if licence else [_NO_LICENCE]
     if left:
-        notes.append(f"not uploaded, as {RECORD} does not name them: {join_some(left, 6)}")
+        notes.append(f"not uploaded, as {ARTIFACT} does not name them: {join_some(left, 6)}")
     return Publication(options, dict(sorted(files.items())), licence, notes)
 
 
@@ -112,9 +112,9 @@ def _require_model(folder: Path) -> None:
         raise CheckpointError(
             f"{folder}: is no model: it has neither modules.json nor config.json; name the folder of one"
         )
-    if not (folder / RECORD).is_file():
+    if not (folder / ARTIFACT).is_file():
         raise CheckpointError(
-            f"{folder}: has no {RECORD}, so nothing says which files are the model's; name the folder of a "
+            f"{folder}: has no {ARTIFACT}, so nothing says which files are the model's; name the folder of a "
             "step's result or of a merged model"
         )
 
@@ -144,7 +144,7 @@ def choose_files(folder: Path, record: Mapping[str, Any]) -> tuple[dict[str, Pat
     Raises:
         CheckpointError: if a file of the record or the card is a link, or its path contains one.
     """
-    named_files = {*(record.get("files") or ()), CARD, RECORD}
+    named_files = {*(record.get("files") or ()), CARD, ARTIFACT}
     paths_by_name = {
         path.relative_to(folder).as_posix(): path for path in list_published_files(folder)
     }

@@ -15,7 +15,7 @@ from emberge.wording import format_size, join_some
 if TYPE_CHECKING:
     from huggingface_hub import HfApi
 
-CARD, RECORD = "README.md", "artifact.json"
+CARD = "README.md"
 FileBody = Path | bytes
 """A file to upload, or the bytes that it will have on the hub."""
 # Files that hubs write into a repository themselves.

@@ -14,7 +14,13 @@ from emberge.contracts import as_row_shape
 from emberge.merging import Tokenizer, open_model
 from emberge.model_folder import Checkpoint, ModelPair
 from emberge.tensor_files import TensorReader, TensorSpec
-from emberge.tensor_names import EMBEDDING_LAYER, LAYER, find_layer, is_buffer, is_vocabulary
+from emberge.tensor_names import (
+    EMBEDDING_LAYER,
+    LAYER_PATTERN,
+    find_layer,
+    is_buffer,
+    is_vocabulary,
+)
 from emberge.wording import count_noun, format_counts_by_first_word, join_some
 from torch import Tensor
 
@@ -216,7 +222,7 @@ def _find_layer_part(name: str, shape: Sequence[int]) -> LayerPart:
     """
     if len(shape) < 2:
         return "vector"
-    match = LAYER.search(name)
+    match = LAYER_PATTERN.search(name)
     if match is None:
         return "embedding" if find_layer(name) == EMBEDDING_LAYER else "other"
     return "attention" if _ATTENTION.search(name, match.end()) else "mlp"

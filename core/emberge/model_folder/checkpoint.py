@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from emberge.tensor_files import TensorReader
 
 _PICKLE_PATTERNS = ("pytorch_model*.bin", "*.pt", "*.pth", "*.ckpt")
-# States of a training are beside weights and are none.
+# Beginnings of the names of files of a training's state, which have the same endings and no weights.
 _STATE_BEGINNINGS = ("optimizer", "scheduler", "rng_state", "scaler", "training_args")
 # Bytes compared in each of as many places of two tensors that may be copies.
 _SAMPLED_BYTES, _SAMPLES = 4096, 64
@@ -39,14 +39,14 @@ _QUANTISED_PARTS = frozenset(
         *("weight_scale_2", "weight_zero_point", "absmax", "quant_map", "quant_state", "SCB"),
     }
 )
-_TOKENIZER_NAMES = tuple(name for name in TOKENIZER_FILES if not name.startswith("chat_template"))
-_OTHER_TOKENIZER_PATTERNS = (
+_TOKENIZER_PATTERNS = (
+    *(name for name in TOKENIZER_FILES if not name.startswith("chat_template")),
     *("*.tiktoken", "*.spm", "*.bpe", "*.model", "bpe.codes", "*tokenizer_config.json"),
 )
 
 
 def _find_pickles(folder: Path) -> Iterator[Path]:
-    """Yield a folder's files of pickled weights; pickles of a training state are none."""
+    """Yield a folder's files of pickled weights, without those of a training's state."""
     for pattern in _PICKLE_PATTERNS:
         paths = sorted(folder.glob(pattern))
         yield from (path for path in paths if not path.name.startswith(_STATE_BEGINNINGS))
@@ -137,11 +137,8 @@ class Checkpoint:
     @property
     def has_tokenizer(self) -> bool:
         """True if files of a tokenizer exist, even empty ones."""
-        return any(
-            any((folder / name).is_file() for name in _TOKENIZER_NAMES)
-            or any(True for pattern in _OTHER_TOKENIZER_PATTERNS for _ in folder.glob(pattern))
-            for folder in dict.fromkeys([self.trunk, self.folder])
-        )
+        folders = dict.fromkeys([self.trunk, self.folder])
+        return any(any(f.glob(pattern)) for f in folders for pattern in _TOKENIZER_PATTERNS)
 
     @functools.cached_property
     def folder_by_prefix(self) -> Mapping[str, str]:

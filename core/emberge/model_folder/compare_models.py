@@ -117,17 +117,18 @@ class JoinedFacts:
     """Facts of a result from those of its members: problems, warnings, and what the template lacks.
 
     Members that state a fact must agree, and a fact that only some state is written into the result. Where
-    members differ, the template decides if the user has `chosen` it; otherwise it is a problem. Only the
-    attention of the members in `trunks` is compared, as only their text trunk is used.
+    members differ, the template decides if the user has chosen it (`is_chosen`); otherwise it is a problem.
+    Of the members in `trunk_names`, whose text trunk alone is used, only the direction of attention counts.
+    An adapter (`is_adapter`) states no facts.
 
     `left_files` maps each member to its files that the result does not get, and `heads` are the files of
     heads that the result gets unopened.
     """
 
-    template: str = ""
-    chosen: bool = False
-    adapter: bool = False
-    trunks: Sequence[str] = ()
+    template_name: str = ""
+    is_chosen: bool = False
+    is_adapter: bool = False
+    trunk_names: Sequence[str] = ()
     problems: list[Problem] = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)
     left_files: dict[str, list[str]] = field(default_factory=dict)
@@ -151,14 +152,20 @@ class JoinedFacts:
     ) -> JoinedFacts:
         """Return the facts of a result whose files come from `template`, joined from those of all members.
 
-        With `adapter` the result is an adapter, which states no facts. With `towers` the other members give
-        towers with their processors, so attention is not compared, nor are files except heads and licences.
+        With `towers` the other members give towers with their processors, so attention is not compared, nor
+        are files except heads and licences.
         """
         name = next(
             (n for n, m in members.items() if m.folder == template.folder), template.folder.name
         )
         others = {n: m for n, m in members.items() if m.folder != template.folder}
-        joined = cls(name, chosen, adapter, trunks, members={name: template, **others})
+        joined = cls(
+            template_name=name,
+            is_chosen=chosen,
+            is_adapter=adapter,
+            trunk_names=trunks,
+            members={name: template, **others},
+        )
         for name, member in joined.members.items():
             try:
                 facts = read_facts(member)
@@ -199,9 +206,9 @@ class JoinedFacts:
                 self._join_file(key[0], holders)
             else:
                 self._join_fact(holders)
-        template_modules = _name_modules(self.members[self.template])
+        template_modules = _name_modules(self.members[self.template_name])
         for name, member in self.members.items():
-            if name not in self.trunks and _name_modules(member) != template_modules:
+            if name not in self.trunk_names and _name_modules(member) != template_modules:
                 self._join_modules(name, _name_modules(member), template_modules)
 
     def _list_left_files(self, name: str, member: Checkpoint) -> None:
@@ -218,13 +225,15 @@ class JoinedFacts:
 
     def _join_fact(self, holders: Mapping[str, Fact]) -> None:
         """Compare the values of one fact, and note it if the template lacks it."""
-        own_fact = holders.get(self.template)
-        if own_fact is None and self.chosen:
+        own_fact = holders.get(self.template_name)
+        if own_fact is None and self.is_chosen:
             for name, fact in holders.items():
                 if fact.store and not fact.is_trivial:
-                    self._choose(f"'{name}' states {_describe(fact)}, and '{self.template}' none")
+                    self._choose(
+                        f"'{name}' states {_describe(fact)}, and '{self.template_name}' none"
+                    )
             return
-        first = next(iter(holders)) if own_fact is None else self.template
+        first = next(iter(holders)) if own_fact is None else self.template_name
         kept = holders[first]
         for name, fact in holders.items():
             if fact.value != kept.value:
@@ -238,8 +247,8 @@ class JoinedFacts:
 
     def _choose(self, text: str) -> None:
         """Add a warning if the user has chosen whose facts to follow, else a problem that asks for it."""
-        option = "base" if self.adapter else "template"
-        if self.chosen:
+        option = "base" if self.is_adapter else "template"
+        if self.is_chosen:
             self.warnings.append(f"{text}; the {option} is followed")
         else:
             self.problems.append(Problem(f"{text}; choose one with '{option}'"))
@@ -248,23 +257,25 @@ class JoinedFacts:
         """Return the whole members that do not state a fact."""
         key = fact.label, fact.module_number
         members = self.facts_by_member.items()
-        return [n for n, facts in members if key not in facts and n not in self.trunks]
+        return [n for n, facts in members if key not in facts and n not in self.trunk_names]
 
     def _join_file(self, name: str, holders: Mapping[str, Fact]) -> None:
         """Keep a file that is equal in all members that have it; leave a head out if it differs."""
-        own_fact = holders.get(self.template)
+        own_fact = holders.get(self.template_name)
         is_equal = len({fact.value for fact in holders.values()}) == 1
         is_head = all(fact.file_reason == HEAD_REASON for fact in holders.values())
-        keeps = own_fact is not None and (self.chosen or is_equal or not is_head)
+        keeps = own_fact is not None and (self.is_chosen or is_equal or not is_head)
         losers = [
-            holder for holder in holders if not (keeps and (is_equal or holder == self.template))
+            holder
+            for holder in holders
+            if not (keeps and (is_equal or holder == self.template_name))
         ]
-        if is_head and (keeps or (is_equal and not self.chosen)):
+        if is_head and (keeps or (is_equal and not self.is_chosen)):
             self.heads.append(name)
-        if own_fact is None and self.chosen:
-            self._choose(f"{_quote(losers)} has {name}, and '{self.template}' none")
+        if own_fact is None and self.is_chosen:
+            self._choose(f"{_quote(losers)} has {name}, and '{self.template_name}' none")
         elif not is_equal:
-            kept = f"; that of '{self.template}' is kept" if keeps else ""
+            kept = f"; that of '{self.template_name}' is kept" if keeps else ""
             self.warnings.append(f"{name} differs and is left out: of {_quote(losers)}{kept}")
             self._removed += [] if keeps else [name]
         else:
@@ -277,10 +288,10 @@ class JoinedFacts:
 
     def _join_modules(self, name: str, modules: str, template_modules: str) -> None:
         """Report a member with other modules than the template, which cannot get them."""
-        text = f"'{name}' has the modules {modules}, and '{self.template}' {template_modules or 'none'}"
-        if modules and not template_modules and self.adapter and not self.chosen:
+        text = f"'{name}' has the modules {modules}, and '{self.template_name}' {template_modules or 'none'}"
+        if modules and not template_modules and self.is_adapter and not self.is_chosen:
             self.warnings.append(f"{text}; {_NO_ADAPTER_HAS}")
-        elif modules and (self.chosen or not template_modules):
+        elif modules and (self.is_chosen or not template_modules):
             self._choose(text)
 
     def _describe_written(self) -> Iterator[str]:
@@ -292,7 +303,7 @@ class JoinedFacts:
             yield (
                 f"'{name}' states {', '.join(map(_describe, facts))}, and {_quote(silent)} "
                 f"{'does' if len(silent) == 1 else 'do'} not; "
-                f"{_NO_ADAPTER_HAS if self.adapter else 'the result has it'}"
+                f"{_NO_ADAPTER_HAS if self.is_adapter else 'the result has it'}"
             )
 
 

@@ -155,7 +155,7 @@ def pair(bert: Path, tmp_path: Path) -> tuple[Path, Path]:
 
 def _write_files(facts: JoinedFacts, out: Path) -> Path:
     """The files of a merge, without its weights."""
-    template = Checkpoint(facts.members[facts.template].folder)
+    template = Checkpoint(facts.members[facts.template_name].folder)
     copy_template(template, out, dtype="float32")
     facts.write(out, template)
     return out
