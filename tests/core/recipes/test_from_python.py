@@ -20,7 +20,7 @@ from emberge import (
     parse_recipe,
     run_recipe,
 )
-from emberge_evaluate import Scores, Task, write_scores
+from emberge_evaluate import ScoredTask, Scores, write_scores
 
 from tests.support.result_folders import folders
 from tests.support.steps import RAN, toy
@@ -143,9 +143,9 @@ def scored(folder: Path, metric: str = "ndcg_at_10") -> StepResult:
     """A result with scores of two models on two tasks."""
     folder.mkdir()
     tasks = (
-        Task("Faq<b>", "retrieval", metric, domain="in"),
-        Task("Law", "retrieval", metric, domain="in"),
-        Task("Tax", "retrieval", metric, domain="out"),
+        ScoredTask("Faq<b>", "retrieval", metric, domain="in"),
+        ScoredTask("Law", "retrieval", metric, domain="in"),
+        ScoredTask("Tax", "retrieval", metric, domain="out"),
     )
     scores = Scores(
         fingerprints={"base": "1", "boom": "2"},

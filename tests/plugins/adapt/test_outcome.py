@@ -6,7 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from emberge_adapt import AdaptOutcome
-from emberge_evaluate import Comparison, Scores, Task, Verdict
+from emberge_evaluate import Comparison, ScoredTask, Scores, Verdict
 
 from tests.support.adapt_plans import PLAN
 
@@ -17,8 +17,8 @@ LOSS = Comparison(BASE, MODEL, "elsewhere", 0.004, -0.005, 0.012)
 SCORES = Scores(
     fingerprints={name: name[::-1] for name in (BASE, MODEL, FIRST, REST)},
     tasks=(
-        Task("pairs", "retrieval", "ndcg_at_10", domain="in", unit="query", units=300),
-        Task("papers", "retrieval", "ndcg_at_10", domain="elsewhere", unit="query", units=50),
+        ScoredTask("pairs", "retrieval", "ndcg_at_10", domain="in", unit="query", units=300),
+        ScoredTask("papers", "retrieval", "ndcg_at_10", domain="elsewhere", unit="query", units=50),
     ),
     values={},
     means={
