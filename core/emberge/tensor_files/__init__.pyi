@@ -3,6 +3,7 @@
 from .derived_tensor import DerivedTensor as DerivedTensor
 from .derived_tensor import RowReader as RowReader
 from .safetensors_header import PROVENANCE_KEY as PROVENANCE_KEY
+from .safetensors_header import SHARD_BYTES as SHARD_BYTES
 from .safetensors_header import WEIGHTS_FILE as WEIGHTS_FILE
 from .safetensors_header import RemoteFile as RemoteFile
 from .safetensors_header import TensorSpec as TensorSpec
@@ -19,6 +20,5 @@ from .tensor_reader import FileSource as FileSource
 from .tensor_reader import TensorReader as TensorReader
 from .tensor_reader import TensorSource as TensorSource
 from .tensor_reader import view_bytes as view_bytes
-from .tensor_writer import SHARD_BYTES as SHARD_BYTES
 from .tensor_writer import TensorWriter as TensorWriter
 from .write_queue import QUEUE_BYTES as QUEUE_BYTES

@@ -23,6 +23,8 @@ PROVENANCE_KEY = "emberge"
 """The key of a safetensors header under which the provenance is kept, as JSON."""
 _PACKAGES = ("emberge", "torch", "transformers", "safetensors")
 WEIGHTS_FILE = "model.safetensors"
+SHARD_BYTES = 5 * 10**9
+"""Largest size in bytes of a file of weights by default, as in Hugging Face's libraries."""
 # For each of safetensors' names of element types torch's name, and the bytes of an element.
 _DTYPE_BY_CODE: dict[str, tuple[str, int]] = {
     "F64": ("float64", 8),

@@ -13,7 +13,12 @@ from typing import TYPE_CHECKING
 from emberge.files import make_folder, sync, write_text, writing
 from emberge.hashes import WRITERS_CACHE
 from emberge.tensor_files.content_hashes import EarlyPieces, HashThread, UnorderedHasher
-from emberge.tensor_files.safetensors_header import WEIGHTS_FILE, TensorSpec, encode_header
+from emberge.tensor_files.safetensors_header import (
+    SHARD_BYTES,
+    WEIGHTS_FILE,
+    TensorSpec,
+    encode_header,
+)
 from emberge.tensor_files.tensor_reader import view_bytes
 from emberge.tensor_files.write_queue import QUEUE_BYTES, DirectFile, FilledBuffer, WriteQueue
 
@@ -21,8 +26,6 @@ if TYPE_CHECKING:
     import numpy as np
     from torch import Tensor
 
-SHARD_BYTES = 5 * 10**9
-"""Largest size in bytes of a file of weights by default, as in Hugging Face's libraries."""
 DIRECT_BYTES = 1 << 20
 """Smallest size in bytes of a tensor that is written with direct I/O; below it, the cache is as fast."""
 HASHED_BYTES = 1 << 20
