@@ -139,7 +139,7 @@ class Interactions(StudyOptions, Step):
                 yield context.problem(message, "backbone")
             for message in find_embedding_problems(self.loss, facts):
                 yield context.problem(message, "loss")
-            for message in TextLimit.read(folder).problems(*self.lengths):
+            for message in TextLimit.read(folder).describe_problems(*self.lengths):
                 yield context.problem(message, "max_length")
 
     def _check_data(self, context: Preflight) -> Iterator[Problem]:
