@@ -11,8 +11,8 @@ import torch
 from emberge.contracts import Block, PerTensor, Stage
 from emberge.merging import CopyJob, TensorJob
 from emberge.merging.chain import Chain, ModelOptions, Resolver
+from emberge.merging.merge_statistics import RowStatistics, StatisticsEntry
 from emberge.merging.request import Compute
-from emberge.merging.row_entries import RowStatistics, StatisticsEntry
 from emberge.merging.streaming.jobs import MergeJob, convert_piece
 from emberge.merging.streaming.scheduler import (
     GRANULE_ELEMENTS,

@@ -77,24 +77,25 @@ class Block:
     change of deltas is recorded (`record`); an operation (`evaluate`, `combine`, `inner_products`) computes
     the recorded changes and its result together, by compiled kernels if these are available, with the same
     bytes. If no link of a chain needs torch (`Stage.needs_torch`), `evaluate` may return a NumPy array.
-
-    `shape` is the shape of the full tensor, and `index` is the position of the block's granule (the rows that
-    are measured at once) in the tensor. `weights` is a float64 array [models], resolved for this tensor.
-    `options` are the resolved schedules of the running stage. `statistics` are the entries of statistics
-    files for this layer or tensor, by label or model, read on first use. If an entry has as many rows as the
-    tensor, only the block's rows of it are given.
     """
 
     name: str
+    """The tensor's canonical name."""
     shape: tuple[int, ...]
+    """The shape of the full tensor."""
     layer: str
     models: tuple[str, ...]
     groups: tuple[str, ...]
     rows: DeltaProgram
     weights: np.ndarray
+    """The models' weights for this tensor, float64 [models]."""
     options: Options = field(default_factory=Options)
+    """The resolved schedules of the running stage."""
     statistics: Mapping[str, Any] = field(default_factory=dict)
+    """Entries of statistics files for this layer or tensor, by label or model, read on first use; of an entry
+    with as many rows as the tensor only the block's rows."""
     index: int = 0
+    """The position of the block's granule (the rows that are measured at once) in the tensor."""
     seed: int = 0
     fingerprints: tuple[str, ...] = ()
     """One content fingerprint per model, used as a key of its random masks."""
@@ -123,8 +124,8 @@ class Block:
             "weights": np.ones(count),
         }
         program = DeltaProgram(DecodedRows(tensors, base), start)
-        given = {**defaults, **fields}
-        return cls(rows=program, **given | {"weights": np.asarray(given["weights"], np.float64)})
+        values = {**defaults, **fields}
+        return cls(rows=program, **values | {"weights": np.asarray(values["weights"], np.float64)})
 
     @property
     def tensors(self) -> Tensor:

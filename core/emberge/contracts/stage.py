@@ -117,11 +117,11 @@ class Stage:
 
     @property
     def statistics_of(self) -> Literal["models", "labels"]:
-        """The owners of the statistics entries that it reads: "models", matched by content, or "labels".
+        """What the statistics that it reads were measured of: "models" or "labels".
 
-        Labels are names of models or groups; the statistics may be measured on other models (specialists).
-        Each label that the stage sees needs an entry for every tensor that the stage merges, or for the
-        tensor's layer.
+        An entry of "models" was measured of exactly the model that it is used for, by the content's
+        fingerprint. An entry of "labels" has the name of a model or group, and may be measured of another
+        model (a specialist); each label needs one for every tensor that the stage merges, or for its layer.
         """
         return "labels"
 
@@ -176,8 +176,10 @@ class Stage:
         """Return the stage as a recipe writes it, without options that have their defaults."""
         options: dict[str, Any] = {}
         for option in dataclasses.fields(self):
-            value = getattr(self, option.name)
-            if value != _find_default(option):
+            value, default = getattr(self, option.name), option.default
+            if option.default_factory is not dataclasses.MISSING:
+                default = option.default_factory()
+            if value != default:
                 options[option.name] = _convert_value(value)
         return {self.name_in_recipes: options} if options else self.name_in_recipes
 
@@ -259,14 +261,8 @@ def chain(*links: type[Stage], doc: str, **defaults: Any) -> ChainSpec:
     return ChainSpec(links, defaults, doc)
 
 
-def _find_default(option: dataclasses.Field[Any]) -> Any:
-    """Return an option's default; `MISSING` when it has none."""
-    if option.default_factory is not dataclasses.MISSING:
-        return option.default_factory()
-    return option.default
-
-
 def _convert_value(value: Any) -> Any:
+    """Return an option's value as a recipe writes it."""
     if isinstance(value, Stage | PerTensor):
         return value.plain()
     if isinstance(value, tuple | list):

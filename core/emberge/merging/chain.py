@@ -164,26 +164,26 @@ def merge_blocks(
     """
     import torch
 
-    run = Chain(tuple(links))
+    chain = Chain(tuple(links))
     measured = blocks if measured is None else measured
     stats_by_block: dict[str, list[list[Measures]]] = {b.name: [[] for _ in links] for b in blocks}
     first = {b.name: b for b in reversed(blocks)}
     for position, link in enumerate(links):
         for one_pass in link.passes:
-            joined = _measure_blocks(run, measured, stats_by_block, position, one_pass)
+            joined = _measure_blocks(chain, measured, stats_by_block, position, one_pass)
             for name, block in first.items():
                 stats_by_block[name][position].append(
                     joined[choose_scope_key(one_pass.scope, block)]
                 )
-                stats_by_block[name][position][-1] = run.conclude(
+                stats_by_block[name][position][-1] = chain.conclude(
                     stats_by_block[name], block, position
                 )
     for block in blocks:
-        yield torch.as_tensor(run.merge(stats_by_block[block.name], block))
+        yield torch.as_tensor(chain.merge(stats_by_block[block.name], block))
 
 
 def _measure_blocks(
-    run: Chain,
+    chain: Chain,
     blocks: Sequence[Block],
     stats_by_block: Mapping[str, Sequence[Stats]],
     position: int,
@@ -198,5 +198,5 @@ def _measure_blocks(
         else:
             needed = one_pass.is_needed(stats_of_block[position])
         if needed:
-            group.append(run.measure(stats_of_block, block, position))
+            group.append(chain.measure(stats_of_block, block, position))
     return {key: one_pass.join(measures) for key, measures in measures_by_group.items()}

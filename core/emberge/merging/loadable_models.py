@@ -20,7 +20,7 @@ from emberge.model_folder import describe_other_format
 from emberge.tensor_files import DerivedTensor, TensorSpec
 from emberge.tensor_names import TensorNames, is_buffer
 
-_DTYPE = "float32"
+_ADAPTED_DTYPE = "float32"
 
 
 def describe_loading_problems(folder: Path, adapter: Path | None) -> Sequence[str]:
@@ -94,8 +94,8 @@ def _list_adapted_specs(names: TensorNames) -> list[TensorSpec]:
 
 
 def _convert_to_float32(spec: TensorSpec) -> TensorSpec:
-    if spec.dtype == _DTYPE or not spec.mergeable:
+    if spec.dtype == _ADAPTED_DTYPE or not spec.mergeable:
         return spec
     if isinstance(spec, DerivedTensor):
-        return dataclasses.replace(spec, dtype=_DTYPE)
-    return AdaptedSpec(spec.name, spec.shape, _DTYPE, origin=spec, changes=())
+        return dataclasses.replace(spec, dtype=_ADAPTED_DTYPE)
+    return AdaptedSpec(spec.name, spec.shape, _ADAPTED_DTYPE, origin=spec, changes=())

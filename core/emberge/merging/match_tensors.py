@@ -32,22 +32,24 @@ class MatchedTensors:
 
 
 class TensorMatcher:
-    """Matcher of the tensors of one merge, by the names in `pattern`, the template's.
+    """Matcher of the tensors of one merge by the names that the template has for them.
 
-    `names` contains the tensors of the models that exist; other models are assumed to have the same tensors.
+    `names_by_model` contains the models that exist; other models are assumed to have the same tensors.
     """
 
     def __init__(
         self,
         request: MergeRequest,
         template: Checkpoint,
-        pattern: TensorNames,
-        names: Mapping[str, TensorNames],
+        template_names: TensorNames,
+        names_by_model: Mapping[str, TensorNames],
     ) -> None:
-        self.request, self.template, self.pattern = request, template, pattern
-        self.names = {m.name: names[m.name] for m in request.inputs if m.name in names}
+        self.request, self.template, self.template_names = request, template, template_names
+        self.names_by_model = {
+            m.name: names_by_model[m.name] for m in request.inputs if m.name in names_by_model
+        }
         base = request.base
-        self.base = names.get(base.name) if base is not None else None
+        self.base = names_by_model.get(base.name) if base is not None else None
         self.matched = MatchedTensors()
         self.models_without_head: dict[str, set[str]] = {}  # by head of the template
         self.models_with_head: dict[str, set[str]] = {}  # by head that the template lacks
@@ -59,9 +61,9 @@ class TensorMatcher:
     def match(self) -> MatchedTensors:
         """Return every tensor of the output, with problems and warnings."""
         for name in self._list_names():
-            plan = self._plan_tensor(name)
-            if plan is not None:
-                self.matched.tensors.append(plan)
+            tensor = self._plan_tensor(name)
+            if tensor is not None:
+                self.matched.tensors.append(tensor)
         if self.models_with_head or self.models_without_head or self.averaged_heads:
             self.matched.warnings += self._warn_of_heads()
         if self.lacking_in_base:
@@ -81,18 +83,18 @@ class TensorMatcher:
 
     def _list_names(self) -> Iterator[str]:
         """Yield the canonical names of the output's tensors; note those that are dropped."""
-        all_names = dict.fromkeys(self.pattern.specs)
-        for model in self.names.values():
+        all_names = dict.fromkeys(self.template_names.specs)
+        for model in self.names_by_model.values():
             all_names.update(dict.fromkeys(model.specs))
         for name in all_names:
-            in_template = name in self.pattern.specs
-            if self.pattern.is_redundant(name) or (is_buffer(name) and not in_template):
+            in_template = name in self.template_names.specs
+            if self.template_names.is_redundant(name) or (is_buffer(name) and not in_template):
                 self.matched.dropped.append(name)
-                if whose := self._find_untied(name):
-                    self.models_with_head.setdefault(find_head(name), set()).update(whose)
-            elif not in_template and (whose := self._find_head_owners(name)):
+                if owners := self._find_untied(name):
+                    self.models_with_head.setdefault(find_head(name), set()).update(owners)
+            elif not in_template and (owners := self._find_head_owners(name)):
                 self.matched.dropped.append(name)
-                self.models_with_head.setdefault(find_head(name), set()).update(whose)
+                self.models_with_head.setdefault(find_head(name), set()).update(owners)
             else:
                 yield name
         if self.base is not None:
@@ -116,20 +118,21 @@ class TensorMatcher:
 
     def _find_untied(self, name: str) -> set[str]:
         """Return the models that store numbers of their own in a copy that the template ties."""
-        return {model for model, names in self.names.items() if names.stores_untied(name)}
+        return {model for model, names in self.names_by_model.items() if names.stores_untied(name)}
 
     def _find_head_owners(self, name: str) -> set[str]:
         """Return the models that have the tensor in a head; no models if any has it outside a head."""
-        owners = {model for model, names in self.names.items() if name in names.specs}
-        return owners if all(name in self.names[model].heads for model in owners) else set()
+        owners = {model for model, names in self.names_by_model.items() if name in names.specs}
+        return (
+            owners if all(name in self.names_by_model[model].heads for model in owners) else set()
+        )
 
     def _plan_tensor(self, name: str) -> TensorPlan | None:
         """Return the plan of a tensor; None if it has a problem, which is noted."""
         sources = tuple(
-            self._find_source(self.names[m.name], name) if m.name in self.names else None
-            for m in self.request.inputs
+            self._find_source(self.names_by_model.get(m.name), name) for m in self.request.inputs
         )
-        from_template = self.pattern.specs.get(name)
+        from_template = self.template_names.specs.get(name)
         if is_buffer(name) and from_template:
             return TensorPlan(
                 name, self._build_copied_spec(from_template), "copy", (), origin=from_template
@@ -140,20 +143,20 @@ class TensorMatcher:
         # No stage sees a block without numbers, which has no mean, norm or quantile.
         if not pattern.mergeable or not pattern.elements:
             return self._plan_copy(name, pattern, sources)
-        base = self._find_source(self.base, name) if self.base is not None else None
+        base = self._find_source(self.base, name)
         dtype = self.request.out_dtype or pattern.dtype
-        out = TensorSpec(self.pattern.name_in_result(pattern), pattern.shape, dtype)
-        plan = TensorPlan(name, out, "merge", sources, base)
-        changed_plan = self._plan_optional(plan) if from_template is not None else None
-        changed_plan = changed_plan or self._apply_policy(plan, from_template is not None)
-        if changed_plan is not None and base is None and self.base is not None:
-            changed_plan = self._plan_without_base(changed_plan)
-        if changed_plan is None or changed_plan.action == "copy":
-            return changed_plan
-        if any(spec and spec.shape != out.shape for spec in (*changed_plan.sources, base)):
-            self._note_other_shape(changed_plan)
+        result = TensorSpec(self.template_names.name_in_result(pattern), pattern.shape, dtype)
+        tensor = TensorPlan(name, result, "merge", sources, base)
+        changed = self._plan_optional(tensor) if from_template is not None else None
+        changed = changed or self._apply_policy(tensor, from_template is not None)
+        if changed is not None and base is None and self.base is not None:
+            changed = self._plan_without_base(changed)
+        if changed is None or changed.action == "copy":
+            return changed
+        if any(spec and spec.shape != result.shape for spec in (*changed.sources, base)):
+            self._note_other_shape(changed)
             return None
-        return changed_plan
+        return changed
 
     def _plan_copy(
         self, name: str, pattern: TensorSpec, sources: tuple[TensorSpec | None, ...]
@@ -169,72 +172,77 @@ class TensorMatcher:
                 return None
         return TensorPlan(name, self._build_copied_spec(pattern), "copy", sources, origin=pattern)
 
-    def _plan_optional(self, plan: TensorPlan) -> TensorPlan | None:
+    def _plan_optional(self, tensor: TensorPlan) -> TensorPlan | None:
         """Return a plan for a tensor of the template that models may lack; None if no model lacks it.
 
         Models may lack heads and modules, and those of which only the text trunk is used, all outside it.
         """
-        models = [(m.name, self.names.get(m.name)) for m in self.request.inputs]
+        models = [(m.name, self.names_by_model.get(m.name)) for m in self.request.inputs]
         trunks = {m.name for m in self.request.inputs if m.part == "text"}
         lacking_models = {
             name
             for name, names in models
-            if names is not None and self._is_lacking(plan.name, names, name in trunks)
+            if names is not None and self._is_lacking(tensor.name, names, name in trunks)
         }
         sources = tuple(
             None if name in lacking_models else spec
-            for (name, _), spec in zip(models, plan.sources, strict=True)
+            for (name, _), spec in zip(models, tensor.sources, strict=True)
         )
         present_specs = [spec for spec in sources if spec is not None]
-        if not lacking_models or len(present_specs) + len(lacking_models) < len(self.names):
+        if not lacking_models or len(present_specs) + len(lacking_models) < len(
+            self.names_by_model
+        ):
             return None
-        self.models_without_head.setdefault(find_head(plan.name), set()).update(
+        self.models_without_head.setdefault(find_head(tensor.name), set()).update(
             lacking_models - trunks
         )
-        plan = replace(plan, sources=sources)
-        if len(present_specs) > 1 or len(self.names) < len(models):
-            return plan
-        from_template = self.pattern.specs[plan.name]
+        tensor = replace(tensor, sources=sources)
+        if len(present_specs) > 1 or len(self.names_by_model) < len(models):
+            return tensor
+        from_template = self.template_names.specs[tensor.name]
         origin = present_specs[0] if present_specs else from_template
         if origin.shape != from_template.shape:
-            return plan
-        out = TensorSpec(plan.out.name, origin.shape, origin.dtype)
-        return replace(plan, action="copy", sources=(), origin=origin, out=out)
+            return tensor
+        result = TensorSpec(tensor.result.name, origin.shape, origin.dtype)
+        return replace(tensor, action="copy", sources=(), origin=origin, result=result)
 
     def _is_lacking(self, name: str, names: TensorNames, is_trunk: bool) -> bool:
         """Return whether a model is without a tensor of the template that it may lack."""
-        in_module, in_head = name.startswith(self.pattern.modules), name in self.pattern.heads
+        template_names = self.template_names
+        in_module, in_head = name.startswith(template_names.modules), name in template_names.heads
         if is_trunk:
-            may_lack = in_head or in_module or self.pattern.is_outside_trunk(name)
+            may_lack = in_head or in_module or template_names.is_outside_trunk(name)
             return may_lack and name not in names.specs
         if in_module:
             return not names.modules  # a plain transformers folder
-        return in_head and not names.shares_head(self.pattern, name)
+        return in_head and not names.shares_head(template_names, name)
 
-    def _apply_policy(self, plan: TensorPlan, in_template: bool) -> TensorPlan | None:
+    def _apply_policy(self, tensor: TensorPlan, in_template: bool) -> TensorPlan | None:
         """Return the plan, changed by the policy for missing tensors if some models lack the tensor."""
         lacking_names = [
             m.name
-            for m, spec in zip(self.request.inputs, plan.sources, strict=True)
-            if spec is None and m.name in self.names
+            for m, spec in zip(self.request.inputs, tensor.sources, strict=True)
+            if spec is None and m.name in self.names_by_model
         ]
-        if self.request.missing == "average_present" and any(plan.sources):
-            return self._plan_present(plan)
+        if self.request.missing == "average_present" and any(tensor.sources):
+            return self._plan_present(tensor)
         if lacking_names or not in_template:
-            self._add_problem(plan.name, self._describe_lack(plan, lacking_names))
+            self._add_problem(tensor.name, self._describe_lack(tensor, lacking_names))
             return None
-        return plan
+        return tensor
 
-    def _plan_present(self, plan: TensorPlan) -> TensorPlan:
+    def _plan_present(self, tensor: TensorPlan) -> TensorPlan:
         """Return the plan of a tensor from the models that have it: a copy if there is only one."""
-        present_specs = [spec for spec in plan.sources if spec is not None]
-        chain = self.request.chains[self.request.find_chain(plan.name)]
+        present_specs = [spec for spec in tensor.sources if spec is not None]
+        chain = self.request.chains[self.request.find_chain(tensor.name)]
         if len(present_specs) not in chain[0].arity and len(present_specs) == 1:
-            out = TensorSpec(plan.out.name, present_specs[0].shape, present_specs[0].dtype)
-            return replace(plan, action="copy", sources=(), origin=present_specs[0], out=out)
-        return plan
+            result = TensorSpec(tensor.result.name, present_specs[0].shape, present_specs[0].dtype)
+            return replace(
+                tensor, action="copy", sources=(), origin=present_specs[0], result=result
+            )
+        return tensor
 
-    def _describe_lack(self, plan: TensorPlan, lacking: list[str]) -> str:
+    def _describe_lack(self, tensor: TensorPlan, lacking: list[str]) -> str:
         if not lacking:
             return f"the template {self.template.folder.name} lacks it; choose another template"
         quoted_names = ", ".join(f"'{name}'" for name in lacking)
@@ -243,50 +251,52 @@ class TensorMatcher:
             hint = f"set missing: average_present (`--set missing=average_present`), or {hint}"
         return f"{quoted_names} {'lacks' if len(lacking) == 1 else 'lack'} it; {hint}"
 
-    def _plan_without_base(self, plan: TensorPlan) -> TensorPlan | None:
+    def _plan_without_base(self, tensor: TensorPlan) -> TensorPlan | None:
         """Return the plan of a tensor that the base lacks; None if the strategy needs it, which is noted.
 
         A tensor that no text encoder uses needs no base: it is the mean of the models.
         """
-        chain = self.request.chains[self.request.find_chain(plan.name)]
-        if plan.action == "copy" or not any(link.base_policy == "required" for link in chain):
-            return plan
-        present_specs = tuple(spec for spec in plan.sources if spec is not None)
-        same_shape = all(spec.shape == plan.out.shape for spec in present_specs)
-        if same_shape and is_unused_by_encoders(plan.name):
-            self.averaged_heads[find_head(plan.name)] = None
-            mean = _Mean(plan.out.name, plan.out.shape, plan.out.dtype, origins=present_specs)
-            return replace(plan, action="copy", sources=(), origin=mean)
-        is_part = plan.name in self.pattern.heads or plan.name.startswith(self.pattern.modules)
-        part = find_head(plan.name) if is_part else plan.out.name
-        self.lacking_in_base.setdefault(part, []).append(plan.name)
+        chain = self.request.chains[self.request.find_chain(tensor.name)]
+        if tensor.action == "copy" or not any(link.base_policy == "required" for link in chain):
+            return tensor
+        present_specs = tuple(spec for spec in tensor.sources if spec is not None)
+        same_shape = all(spec.shape == tensor.result.shape for spec in present_specs)
+        if same_shape and is_unused_by_encoders(tensor.name):
+            self.averaged_heads[find_head(tensor.name)] = None
+            result = tensor.result
+            mean = _Mean(result.name, result.shape, result.dtype, origins=present_specs)
+            return replace(tensor, action="copy", sources=(), origin=mean)
+        names = self.template_names
+        in_head = tensor.name in names.heads or tensor.name.startswith(names.modules)
+        group = find_head(tensor.name) if in_head else tensor.result.name
+        self.lacking_in_base.setdefault(group, []).append(tensor.name)
         return None
 
-    def _note_other_shape(self, plan: TensorPlan) -> None:
+    def _note_other_shape(self, tensor: TensorPlan) -> None:
         """Note as a problem the first model whose shape differs from the result's."""
         names = [*(model.name for model in self.request.inputs), "the base"]
-        specs = zip(names, (*plan.sources, plan.base), strict=True)
+        specs = zip(names, (*tensor.sources, tensor.base), strict=True)
         name, shape = next(
-            (n, s.shape) for n, s in specs if s is not None and s.shape != plan.out.shape
+            (n, s.shape) for n, s in specs if s is not None and s.shape != tensor.result.shape
         )
         self._add_problem(
-            plan.name,
+            tensor.name,
             f"'{name}' has shape {list(shape)}, '{self._find_template_name()}' has "
-            f"{list(plan.out.shape)}; merge models of one architecture",
+            f"{list(tensor.result.shape)}; merge models of one architecture",
         )
 
-    def _find_source(self, names: TensorNames, name: str) -> TensorSpec | None:
+    def _find_source(self, names: TensorNames | None, name: str) -> TensorSpec | None:
         # Where a model ties its head to the embedding, the embedding is its head.
-        return names.specs.get(name) or names.find_substitute(name)
+        return (names.specs.get(name) or names.find_substitute(name)) if names is not None else None
 
     def _build_copied_spec(self, spec: TensorSpec) -> TensorSpec:
-        return spec.with_name(self.pattern.name_in_result(spec))
+        return spec.with_name(self.template_names.name_in_result(spec))
 
     def _name_like_template(self, name: str, spec: TensorSpec) -> TensorSpec:
         is_plain_name = name == HEAD or any(
             name.startswith(p) for p in self.template.folder_by_prefix if p
         )
-        return spec.with_name(name if is_plain_name else self.pattern.prefix + name)
+        return spec.with_name(name if is_plain_name else self.template_names.prefix + name)
 
     def _find_template_name(self) -> str:
         for model in self.request.inputs:

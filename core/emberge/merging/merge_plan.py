@@ -19,14 +19,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class TensorPlan:
-    """One tensor of the output; `name` is its canonical name, `out` its stored name, shape and dtype.
+    """One tensor of the output; `name` is its canonical name, `result` its stored name, shape and dtype.
 
     `sources` has one entry per model, None if the model lacks the tensor. For `copy`, `origin` is the tensor
     whose bytes are copied, and the sources are tensors whose bytes must equal it.
     """
 
     name: str
-    out: TensorSpec
+    result: TensorSpec
     action: Literal["merge", "copy"]
     sources: tuple[TensorSpec | None, ...]
     base: TensorSpec | None = None
@@ -35,53 +35,56 @@ class TensorPlan:
 
 @dataclass(frozen=True, kw_only=True)
 class MergePlan:
-    """A merge planned from headers and configs alone: output tensors, problems and warnings.
-
-    `weights` are each model's mean effective weight over elements (divided by the models' sum if a strategy
-    uses shares), and `weight_ranges` are the least and the largest weight of a tensor. `weight_sum` is the
-    mean sum of the recipe's weights. `future_models` names the models that do not exist yet. `omitted` maps
-    each model whose text trunk alone is used to the names of its other tensors. `token_plan` is None
-    if all tokenizers are equal byte for byte. `stated` are the facts of the members' other files.
-    `files` are the models' files as they were when the plan was made.
-    """
+    """A merge planned from headers and configs alone: output tensors, problems and warnings."""
 
     request: MergeRequest
     files: Sequence[FileState] = ()
+    """The states of the models' files when the plan was made."""
     tensors: tuple[TensorPlan, ...] = ()
     dropped: tuple[str, ...] = ()
+    """Canonical names of tensors that the result leaves out."""
     omitted: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    """For each model whose text trunk alone is used, the names of its other tensors."""
     weights: Mapping[str, float] = field(default_factory=dict)
+    """Each model's mean effective weight over elements, which is a share if a strategy uses shares."""
     weight_ranges: Mapping[str, tuple[float, float]] = field(default_factory=dict)
+    """Each model's least and largest effective weight in a tensor."""
     weight_sum: float = 0.0
+    """The mean sum of the recipe's weights over elements."""
     layers: Mapping[str, str] = field(default_factory=dict)
+    """Each tensor's layer, by canonical name."""
     depths: Mapping[str, float] = field(default_factory=dict)
+    """Each tensor's depth from 0 (first layer) to 1 (last), by canonical name."""
     template: Checkpoint | None = None
     problems: tuple[Problem, ...] = ()
     warnings: tuple[str, ...] = ()
     future_models: frozenset[str] = frozenset()
+    """Names of models and base whose weights do not exist yet."""
     token_plan: TokenPlan | None = None
-    stated: JoinedFacts = field(default_factory=JoinedFacts)
+    """The rows of different tokenizers; None if all tokenizers are equal byte for byte."""
+    joined_facts: JoinedFacts = field(default_factory=JoinedFacts)
+    """The facts of the members' other files."""
 
     @property
     def merged(self) -> list[str]:
         """Stored names of the tensors that are merged."""
-        return [tensor.out.name for tensor in self.tensors if tensor.action == "merge"]
+        return [tensor.result.name for tensor in self.tensors if tensor.action == "merge"]
 
     @property
     def copied(self) -> list[str]:
         """Stored names of the tensors that are copied unchanged."""
-        return [tensor.out.name for tensor in self.tensors if tensor.action == "copy"]
+        return [tensor.result.name for tensor in self.tensors if tensor.action == "copy"]
 
     @property
     def dtype(self) -> str:
         """The dtype of most of the merged bytes."""
-        return find_main_dtype(tensor.out for tensor in self.tensors)
+        return find_main_dtype(tensor.result for tensor in self.tensors)
 
     def map_weights(self, tensor: TensorPlan) -> dict[str, float]:
         """Return the recipe's weight of each model that has the tensor."""
         depth = self.depths.get(tensor.name, 0.0)
         return {
-            model.name: model.weight.at(tensor.out.name, depth)
+            model.name: model.weight.at(tensor.result.name, depth)
             for model, spec in zip(self.request.inputs, tensor.sources, strict=True)
             if spec is not None or model.name in self.future_models
         }
@@ -116,7 +119,7 @@ def add_effective_weights(plan: MergePlan) -> MergePlan:
     for tensor in plan.tensors:
         if tensor.action != "merge":
             continue
-        number, size = request.find_chain(tensor.name), tensor.out.elements
+        number, size = request.find_chain(tensor.name), tensor.result.elements
         recipe_weights = plan.map_weights(tensor)
         try:
             weights = _compute_weights(request, number, recipe_weights, 1.0 - base_shares[number])

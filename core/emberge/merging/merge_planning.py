@@ -36,15 +36,15 @@ def plan_merge(request: MergeRequest, *, whole: bool = False) -> MergePlan:
     No weights are read, and nothing is raised. With `whole`, a model without weights is a problem.
     """
     files = request.list_files()
-    names, checkpoints, header_problems = _read_headers(request, whole=whole)
+    names_by_model, checkpoints, header_problems = _read_headers(request, whole=whole)
     problems = [*find_request_problems(request), *header_problems]
-    unseen = frozenset({m.name for m in request.all_inputs} - names.keys())
+    unseen = frozenset({m.name for m in request.all_inputs} - names_by_model.keys())
     try:
         if request.tokenizer is not None:
             Checkpoint(request.tokenizer)  # which raises that there is no such folder
-        template, pattern = _find_template(request, checkpoints, names)
+        template, template_names = _find_template(request, checkpoints, names_by_model)
         if template is not None:
-            problems += find_template_problems(request, template, pattern)
+            problems += find_template_problems(request, template, template_names)
     except EmbergeError as error:
         return MergePlan(
             request=request, problems=(*problems, Problem(str(error))), future_models=unseen
@@ -56,11 +56,11 @@ def plan_merge(request: MergeRequest, *, whole: bool = False) -> MergePlan:
         template=template,
         future_models=unseen,
     )
-    if template is not None and pattern is None and not whole:
+    if template is not None and template_names is None and not whole:
         return _plan_from_folders(plan, template, checkpoints)
-    if template is None or pattern is None or (problems and unseen):
+    if template is None or template_names is None or (problems and unseen):
         return plan
-    return _add_tensors(plan, template, checkpoints, names, pattern)
+    return _add_tensors(plan, template, checkpoints, names_by_model, template_names)
 
 
 def use_plan(plan: MergePlan | None, request: MergeRequest) -> MergePlan:
@@ -99,7 +99,7 @@ def _read_headers(
     With `whole` all weights must exist.
     """
     problems: list[Problem] = []
-    names: dict[str, TensorNames] = {}
+    names_by_model: dict[str, TensorNames] = {}
     checkpoints: dict[str, Checkpoint] = {}
     for model in request.all_inputs:
         if (folder := model.folder) is None:
@@ -113,19 +113,21 @@ def _read_headers(
                 checkpoint = open_model(folder, model.adapter)
             checkpoints[model.name] = checkpoint
             if checkpoint.has_weights:
-                model_names = checkpoint.tensor_names if whole else checkpoint.find_names()
-                if model_names is not None:
+                names = checkpoint.tensor_names if whole else checkpoint.find_names()
+                if names is not None:
                     is_trunk = model.part == "text"
-                    names[model.name] = model_names.select_text_trunk() if is_trunk else model_names
+                    names_by_model[model.name] = names.select_text_trunk() if is_trunk else names
             elif whole or describe_other_format(checkpoint.trunk):
                 checkpoint.require_weights()
         except EmbergeError as error:
             problems.append(Problem(str(error)))
-    return names, checkpoints, problems
+    return names_by_model, checkpoints, problems
 
 
 def _find_template(
-    request: MergeRequest, checkpoints: Mapping[str, Checkpoint], names: Mapping[str, TensorNames]
+    request: MergeRequest,
+    checkpoints: Mapping[str, Checkpoint],
+    names_by_model: Mapping[str, TensorNames],
 ) -> tuple[Checkpoint | None, TensorNames | None]:
     """Return the model whose names, configs and modules the result gets, and its tensors' names if known.
 
@@ -142,12 +144,14 @@ def _find_template(
     is_whole = models[0].part == "whole" and not request.as_adapter
     if is_whole:
         models = [m for m in models if m.part == "whole" and checkpoints[m.name].modules] or models
-    models = [m for m in models if m.name in names] or models
+    models = [m for m in models if m.name in names_by_model] or models
     if is_whole:
         models = [
-            m for m in models if m.name in names and names[m.name].stores_untied(HEAD)
+            m
+            for m in models
+            if m.name in names_by_model and names_by_model[m.name].stores_untied(HEAD)
         ] or models
-    return checkpoints[models[0].name], names.get(models[0].name)
+    return checkpoints[models[0].name], names_by_model.get(models[0].name)
 
 
 def _plan_from_folders(
@@ -160,7 +164,7 @@ def _plan_from_folders(
     folders = compare_folders(plan.request, template, checkpoints)
     return replace(
         plan,
-        stated=folders.facts,
+        joined_facts=folders.facts,
         problems=(*plan.problems, *folders.problems),
         warnings=(
             *folders.warnings,
@@ -174,21 +178,21 @@ def _add_tensors(
     plan: MergePlan,
     template: Checkpoint,
     checkpoints: Mapping[str, Checkpoint],
-    names: Mapping[str, TensorNames],
-    pattern: TensorNames,
+    names_by_model: Mapping[str, TensorNames],
+    template_names: TensorNames,
 ) -> MergePlan:
     """Complete a plan with its tensors, from the headers of template and models."""
     request = plan.request
-    tokens = _match_tokens(request, template, checkpoints, names, pattern)
+    tokens = _match_tokens(request, template, checkpoints, names_by_model, template_names)
     has_template_rows = tokens is None or tokens.rows is None
-    size_texts = describe_size_problems(template, pattern, vocabulary=has_template_rows)
+    size_texts = describe_size_problems(template, template_names, vocabulary=has_template_rows)
     wrong_sizes = [Problem(f"{text}, {TEMPLATE_REMEDY}") for text in size_texts]
     plan = replace(plan, problems=(*plan.problems, *wrong_sizes))
     if tokens is not None:
         from emberge.merging.tokens.token_rows import move_token_rows
 
         plan = _add_tokens(plan, tokens)
-        names, pattern = move_token_rows(names, pattern, tokens)
+        names_by_model, template_names = move_token_rows(names_by_model, template_names, tokens)
     folders = compare_folders(request, template, checkpoints)
     warnings = [*folders.warnings, *plan.warnings]
     if any(model.adapter is not None for model in request.inputs):
@@ -197,7 +201,7 @@ def _add_tensors(
         adapted = ((m.name, checkpoints.get(m.name)) for m in request.inputs)
         texts = (text for name, one in adapted for text in warn_of_adapter(name, one))
         warnings += dict.fromkeys(texts)
-    matched = TensorMatcher(request, template, pattern, names).match()
+    matched = TensorMatcher(request, template, template_names, names_by_model).match()
     problems = [*plan.problems, *folders.problems]
     if folders.are_comparable:
         problems += matched.problems
@@ -206,10 +210,10 @@ def _add_tensors(
         plan,
         tensors=tuple(matched.tensors),
         dropped=tuple(matched.dropped),
-        omitted={model: own.left_out for model, own in names.items() if own.left_out},
+        omitted={m: names.left_out for m, names in names_by_model.items() if names.left_out},
         layers=layers,
         depths=measure_depths(layers),
-        stated=folders.facts,
+        joined_facts=folders.facts,
     )
     plan = replace(plan, problems=(*problems, *find_filter_problems(plan)))
     if not plan.problems:
@@ -223,8 +227,8 @@ def _match_tokens(
     request: MergeRequest,
     template: Checkpoint,
     checkpoints: Mapping[str, Checkpoint],
-    names: Mapping[str, TensorNames],
-    pattern: TensorNames | None,
+    names_by_model: Mapping[str, TensorNames],
+    template_names: TensorNames | None,
 ) -> TokenPlan | None:
     """Match the tokens of all models; None if tokenizers, and numbers of rows, are equal.
 
@@ -232,7 +236,7 @@ def _match_tokens(
     """
     present = [m.name for m in request.all_inputs if m.name in checkpoints]
     source = template if request.tokenizer is None else Checkpoint(request.tokenizer)
-    tables = [names[name].find_embedding() for name in present if name in names]
+    tables = [names_by_model[name].find_embedding() for name in present if name in names_by_model]
     if len({table.shape[0] for table in tables if table is not None}) < 2 and all(
         ModelPair(source, checkpoints[name]).same_tokenizer for name in present
     ):
@@ -243,8 +247,8 @@ def _match_tokens(
         request.tokens,
         template,
         checkpoints,
-        names,
-        pattern,
+        names_by_model,
+        template_names,
         models=[m.name for m in request.inputs],
         base=None if request.base is None else request.base.name,
         tokenizer=request.tokenizer,

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from emberge.contracts import MergeStrategy, MergeTransform, Stage, walk_stages
 from emberge.errors import Problem, suggest
 from emberge.merging.merge_plan import MergePlan
-from emberge.merging.request import MergeRequest, describe_option_problems
+from emberge.merging.request import MergeRequest, find_option_problems
 from emberge.merging.template_checks import describe_omissions, describe_template_problems
 from emberge.model_folder import Checkpoint, JoinedFacts, ModelPair, TokenizerFiles, TrunkConfig
 from emberge.tensor_names import HEAD, TensorNames
@@ -32,7 +32,7 @@ def find_request_problems(request: MergeRequest) -> Iterator[Problem]:
     for chain in request.chains:
         yield from _find_chain_problems(chain, names, groups, request.base is not None)
     if request.uses_statistics:
-        from emberge.merging.statistics_file import find_statistics_problems
+        from emberge.merging.merge_statistics import find_statistics_problems
 
         yield from find_statistics_problems(request)
     if request.base is not None:
@@ -40,7 +40,7 @@ def find_request_problems(request: MergeRequest) -> Iterator[Problem]:
     stages = [link for chain in request.chains for link in walk_stages(chain)]
     for model in request.inputs:
         if model.options:
-            yield from map(Problem, describe_option_problems(model.name, model.options, stages))
+            yield from find_option_problems(model.name, model.options, stages)
 
 
 def _find_chain_problems(
@@ -297,7 +297,7 @@ def _describe_missing_values(plan: MergePlan) -> Iterator[str]:
         ]
         for owner, schedule in schedules:
             try:
-                schedule.at(tensor.out.name, plan.depths.get(tensor.name, 0.0))
+                schedule.at(tensor.result.name, plan.depths.get(tensor.name, 0.0))
             except ValueError as error:
                 yield f"{owner}: {error}"
 

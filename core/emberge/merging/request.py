@@ -15,7 +15,7 @@ from emberge.contracts import (
     list_statistics_files,
     walk_stages,
 )
-from emberge.errors import suggest
+from emberge.errors import Problem, suggest
 from emberge.merging.chain import ModelOptions, simplify_name
 from emberge.model_folder import list_hashed_files
 from emberge.tensor_files import SHARD_BYTES
@@ -29,30 +29,30 @@ Compute = Literal["float32", "float64"]
 FileState = tuple[str, int, int]
 
 
-def describe_option_problems(
+def find_option_problems(
     model: str, options: ModelOptions, stages: Sequence[Stage]
-) -> Iterator[str]:
+) -> Iterator[Problem]:
     """Yield the problems of one model's own options, given all stages of the merge."""
     stage_by_name = {stage.name_in_recipes: stage for stage in stages}
-    by_key = {simplify_name(name): stage for name, stage in stage_by_name.items()}
-    for name, values in options.items():
-        stage = by_key.get(simplify_name(name))
+    stage_by_key = {simplify_name(name): stage for name, stage in stage_by_name.items()}
+    for name, schedules in options.items():
+        stage = stage_by_key.get(simplify_name(name))
         if stage is None:
-            yield f"'{model}' has options for '{name}', which is no link here{suggest(name, stage_by_name)}"
+            hint = suggest(name, stage_by_name)
+            yield Problem(f"'{model}' has options for '{name}', which is no link here{hint}")
             continue
-        option_names = [n for n, s in stage.schedules().items() if isinstance(s, PerModel)]
-        for option, value in values.items():
-            if option not in option_names:
-                hint = (
-                    suggest(option, option_names)
-                    or f"; per model: {', '.join(option_names) or 'nothing'}"
+        limits = {n: s.within for n, s in stage.schedules().items() if isinstance(s, PerModel)}
+        for option, schedule in schedules.items():
+            if option not in limits:
+                hint = suggest(option, limits) or f"; per model: {', '.join(limits) or 'nothing'}"
+                yield Problem(
+                    f"'{name}' has no option '{option}' that a model may set itself{hint}"
                 )
-                yield f"'{name}' has no option '{option}' that a model may set itself{hint}"
                 continue
             try:
-                PerModel(list(value.entries), within=stage.schedules()[option].within)
+                PerModel(list(schedule.entries), within=limits[option])
             except ValueError as error:
-                yield f"'{model}': {name}.{option}: {error}"
+                yield Problem(f"'{model}': {name}.{option}: {error}")
 
 
 @dataclass(frozen=True)
@@ -112,34 +112,34 @@ class VocabularyPolicy:
 
 @dataclass(frozen=True, kw_only=True)
 class MergeRequest:
-    """A request for a merge, with all that decides its bytes.
-
-    `template` gives names, stored dtypes and everything that is not weights; by default it is the first model
-    that has modules, or a head of its own, else the first. `tokenizer` is a folder whose tokenizer is taken
-    instead. `dtype` is the dtype of the computation, `out_dtype` that of the stored weights. `statistics`
-    maps the text of a reference in a strategy's options to the path of a statistics file that an earlier step
-    made. `missing` is None for a step without this option, whose problems then advise none. `layers` is the
-    number of layers that the models must have, if a recipe states it. `tokens` is the policy for matching the
-    rows of different tokenizers. `weights_by` is only set for a plan whose weights are not known yet, and
-    says what will give them: `step found`. With `as_adapter`, the result has no file but weights.
-    """
+    """A request for a merge, with all that decides its bytes."""
 
     inputs: tuple[MergeInput, ...]
     strategy: tuple[Stage, ...]
     base: MergeInput | None = None
     rules: tuple[Rule, ...] = ()
     dtype: Compute = "float32"
+    """The dtype of the computation."""
     out_dtype: Dtype | None = None
+    """The dtype of the stored weights; by default that of the template's."""
     seed: int = 0
     max_shard_size: int = SHARD_BYTES
     template: Path | None = None
+    """The folder that gives names, stored dtypes and everything that is not weights; by default that of the
+    first model that has modules, or a head of its own, else of the first."""
     tokenizer: Path | None = None
+    """A folder whose tokenizer is taken instead of the template's."""
     missing: Missing | None = None
+    """The policy for missing tensors; None for a step without this option, whose problems advise none."""
     statistics: Mapping[str, Path] = field(default_factory=dict)
+    """Paths of statistics files of earlier steps, by the reference's text in a strategy's options."""
     layers: int | None = None
+    """The number of layers that the models must have, if a recipe states it."""
     tokens: VocabularyPolicy = field(default_factory=VocabularyPolicy)
     weights_by: str = ""
+    """What will give the weights, for a plan made before they are known: `step found`."""
     as_adapter: bool = False
+    """True if the result has no file but weights."""
 
     @property
     def all_inputs(self) -> tuple[MergeInput, ...]:

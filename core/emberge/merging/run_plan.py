@@ -8,7 +8,6 @@ import shutil
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -22,7 +21,7 @@ from emberge.merging.merge_planning import use_plan
 from emberge.merging.request import MergeInput, MergeRequest
 from emberge.merging.streaming.jobs import CopyJob, MergeJob, TensorJob, convert_piece
 from emberge.merging.streaming.scheduler import Progress, SchedulerLimits, run_jobs
-from emberge.merging.streaming.stream import build_checkpoint, require_free
+from emberge.merging.streaming.stream import build_checkpoint
 from emberge.numerics import DeltaProgram, KernelLibrary, NoRows, kernels_allowed, load_kernels
 from emberge.tensor_files import (
     PROVENANCE_KEY,
@@ -37,7 +36,7 @@ from emberge.wording import join_some
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from emberge.merging.row_entries import MergeStatistics
+    from emberge.merging.merge_statistics import MergeStatistics
 
 
 @dataclass(frozen=True)
@@ -62,40 +61,50 @@ def merge_checkpoints(
     plan: MergePlan | None = None,
     machine: Machine | None = None,
     provenance: Mapping[str, Any] | None = None,
-    side: Path | None = None,
+    side_folder: Path | None = None,
     progress: Progress | None = None,
 ) -> MergeReport:
     """Merge model folders into a new one at `out`, complete with tokenizer, configs and modules.
 
-    `out` appears by one rename; until then the work is done in `side` (default: a hidden folder next to
-    `out`), from which a killed merge of the same request continues. A `plan` that was made before is used if
-    nothing has changed since. `provenance` is added to the merge's facts in the files' headers.
+    `out` appears by one rename; until then the work is done in `side_folder` (default: a hidden folder next
+    to `out`), from which a killed merge of the same request continues. A `plan` that was made before is used
+    if nothing has changed since. `provenance` is added to the merge's facts in the files' headers.
 
     Raises:
         CheckpointError: if inputs do not fit each other, are damaged or not finite, `out` is occupied, or the
             disk is too small; nothing is left at `out`.
     """
-    require_free(out)
-    side = side or out.parent / f".{out.name}.partial"
     plan = use_plan(plan, request)
     plan.raise_problems()
     assert plan.template is not None
     header = build_header(plan, provenance or {})
-    fetched: list[FetchedFile] = []
+    template, fetched = plan.template, list[FetchedFile]()
     with TensorReader() as reader:
+
+        def complete_folder(folder: Path) -> None:
+            nonlocal fetched
+            try:
+                fetched = reader.verify()
+            except CheckpointError:
+                shutil.rmtree(folder)  # what a server sent is not what it describes
+                raise
+            plan.joined_facts.write(folder, template)
+            if plan.token_plan is not None:
+                plan.token_plan.write(folder, folder / template.trunk.relative_to(template.folder))
+
         jobs = list(merge_jobs(plan, reader))
         build_checkpoint(
             jobs,
             out,
-            template=plan.template,
+            template=template,
             key=_hash_request(plan, header),
             provenance=header,
             max_shard_size=request.max_shard_size,
             tokenizer=request.tokenizer,
             machine=machine,
-            side=side,
+            side_folder=side_folder,
             progress=progress,
-            complete=partial(_finish_folder, plan, reader, fetched),
+            complete=complete_folder,
         )
     return MergeReport(
         plan, tuple(_collect_warnings(jobs)), _collect_findings(jobs), tuple(fetched)
@@ -138,43 +147,27 @@ def merge_tensors(
     return list(_collect_warnings(jobs)), _collect_findings(jobs)
 
 
-def _finish_folder(
-    plan: MergePlan, reader: TensorReader, fetched: list[FetchedFile], out: Path
-) -> None:
-    """Write what other members state, the number of tokens, and new tokens into the result's files.
-
-    Tensors from servers are compared with the servers' hashes; if one does not agree, the folder is removed.
-    """
-    try:
-        fetched += reader.verify()
-    except CheckpointError:
-        shutil.rmtree(out)
-        raise
-    template = plan.template
-    assert template is not None
-    plan.stated.write(out, template)
-    if plan.token_plan is not None:
-        plan.token_plan.write(out, out / template.trunk.relative_to(template.folder))
-
-
 def _hash_request(plan: MergePlan, header: Mapping[str, str]) -> str:
     """Return a hash of everything that decides the bytes of a merge."""
     request, statistics_hashes = plan.request, []
     if request.uses_statistics:
-        from emberge.merging.statistics_file import open_statistics
+        from emberge.merging.merge_statistics import open_statistics
 
         stages = [stage for chain in request.chains for stage in walk_stages(chain)]
         files = open_statistics(stages, request.statistics)
         statistics_hashes = [file.verify() for file in files]
     facts: list[Any] = [
-        *(repr(request.chains), request.dtype, request.seed, str(request.max_shard_size), header),
+        repr(request.chains),
+        request.dtype,
+        request.seed,
+        str(request.max_shard_size),
+        header,
         statistics_hashes,
         plan.token_plan.digest if plan.token_plan is not None else "",
     ]
     for model in request.all_inputs:
         settings = (repr(model.weight), model.group, repr(model.options), model.part)
-        facts.append((model.name, *settings))
-        facts.append(identify_content(model))
+        facts += [(model.name, *settings), identify_content(model)]
     return hashlib.sha256(json.dumps(facts, default=str).encode()).hexdigest()
 
 
@@ -222,13 +215,13 @@ def merge_jobs(plan: MergePlan, reader: TensorReader) -> Iterator[TensorJob]:
     """Yield the jobs of a plan without problems, in the order of its tensors."""
     request, statistics = plan.request, None
     if request.uses_statistics:
-        from emberge.merging.row_entries import MergeStatistics
+        from emberge.merging.merge_statistics import MergeStatistics
 
         statistics = MergeStatistics(request)
     resolver = Resolver(
         {model.name: model.options for model in request.inputs if model.options},
         plan.depths,
-        {tensor.name: tensor.out.name for tensor in plan.tensors},
+        {tensor.name: tensor.result.name for tensor in plan.tensors},
     )
     chains = [Chain(links, resolver) for links in request.chains]
     kernels = load_kernels() if kernels_allowed() else None
@@ -247,7 +240,7 @@ def _build_merge_job(
     statistics: MergeStatistics | None,
     kernels: KernelLibrary | None,
 ) -> MergeJob:
-    request, shape, layer = plan.request, tensor.out.shape, plan.layers[tensor.name]
+    request, shape, layer = plan.request, tensor.result.shape, plan.layers[tensor.name]
     number = request.find_chain(tensor.name)
     entries = None if statistics is None else statistics.of(number, tensor, layer, reader)
     present = [(m, s) for m, s in zip(request.inputs, tensor.sources, strict=True) if s is not None]
@@ -278,7 +271,7 @@ def _build_merge_job(
         fingerprints=tuple(model.fingerprint or model.name for model in models),
     )
     return MergeJob(
-        tensor.out,
+        tensor.result,
         [FileSource(model.name, source, reader) for model, source in present],
         base,
         chains[number],
@@ -298,7 +291,7 @@ def _build_copy_job(plan: MergePlan, tensor: TensorPlan, reader: TensorReader) -
         for name, spec in zip(names, tensor.sources, strict=bool(tensor.sources))
         if spec is not None and spec.file != tensor.origin.file
     ]
-    return CopyJob(tensor.out, FileSource("the template", tensor.origin, reader), equal_sources)
+    return CopyJob(tensor.result, FileSource("the template", tensor.origin, reader), equal_sources)
 
 
 def _collect_warnings(jobs: Sequence[TensorJob]) -> Iterator[str]:

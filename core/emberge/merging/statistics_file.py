@@ -17,10 +17,8 @@ from typing import TYPE_CHECKING
 
 import xxhash
 
-from emberge.contracts import Stage, list_statistics_files, walk_stages
-from emberge.errors import CheckpointError, EmbergeError, Problem
+from emberge.errors import CheckpointError
 from emberge.files import replace_file
-from emberge.merging.request import MergeInput, MergeRequest
 from emberge.tensor_files import TensorSpec, encode_header, read_header
 
 if TYPE_CHECKING:
@@ -62,7 +60,9 @@ class Statistics:
         tensors: dict[str, Tensor] = {}
         for entry_name, values in self.values.items():
             if "/" in entry_name:
-                raise CheckpointError(f"'{entry_name}' holds a slash and can be no layer or tensor")
+                raise CheckpointError(
+                    f"'{entry_name}' contains a slash and can be no layer or tensor"
+                )
             for label, value in values.items():
                 if not isinstance(value, torch.Tensor):
                     value = torch.tensor(value, dtype=torch.float64)
@@ -88,7 +88,7 @@ class Statistics:
                     )
                 specs[name] = spec
         return self._write(
-            folder / STATISTICS_FILE, list(specs.values()), lambda spec: _read_data([spec])
+            folder / STATISTICS_FILE, list(specs.values()), lambda spec: _read_pieces([spec])
         )
 
     def _write(
@@ -170,7 +170,7 @@ class StatisticsFile:
             CheckpointError: if the numbers have another hash.
         """
         hasher = xxhash.xxh3_128()
-        for piece in _read_data(self.specs.values()):
+        for piece in _read_pieces(self.specs.values()):
             hasher.update(piece)
         if self.metadata.get(_CONTENT) != hasher.hexdigest():
             raise CheckpointError(
@@ -201,8 +201,8 @@ class StatisticsFile:
         return Statistics(values, self.base, self.models, self.measure, facts)
 
 
-def _read_data(specs: Iterable[TensorSpec]) -> Iterator[memoryview]:
-    """Yield the bytes of entries of one file, in the order of the file."""
+def _read_pieces(specs: Iterable[TensorSpec]) -> Iterator[memoryview]:
+    """Yield the bytes of entries in pieces, in the order in which one file has them."""
     buffer = memoryview(bytearray(_READ_BYTES))
     for spec in sorted(specs, key=lambda s: s.offset):
         with spec.file.open("rb") as file:
@@ -216,119 +216,3 @@ def _read_data(specs: Iterable[TensorSpec]) -> Iterator[memoryview]:
                     )
                 yield buffer[:read_count]
                 bytes_left -= read_count
-
-
-# ── the entries of a merge's models ─────────────────────────────────────────────────────────────
-#
-# An entry belongs to a model if the file has the fingerprint of the model's content.
-
-
-def open_statistics(
-    stages: Iterable[Stage], path_by_reference: Mapping[str, Path], *, steps: bool = True
-) -> list[StatisticsFile]:
-    """Open the statistics files that stages name themselves; those of steps are in `path_by_reference`.
-
-    Without `steps`, files that an unfinished step will write are omitted.
-
-    Raises:
-        CheckpointError: if a file is missing.
-    """
-    references = {file.text: file for stage in stages for file in list_statistics_files(stage)}
-    return [
-        StatisticsFile.open(
-            path_by_reference.get(text) or reference.folder / Path(reference.text).expanduser()
-        )
-        for text, reference in references.items()
-        if steps or text in path_by_reference or not text.startswith("$")
-    ]
-
-
-def find_model_entries(stage: Stage, request: MergeRequest) -> dict[str, Mapping[str, TensorSpec]]:
-    """Return each model's entries by tensor or layer, from the files that a stage names itself.
-
-    Raises:
-        CheckpointError: if a model has no fingerprint by which to find its entries, or is in no file.
-    """
-    files = open_statistics([stage], request.statistics)
-    entries_by_model = {}
-    for model in request.inputs:
-        if not model.fingerprint:
-            raise CheckpointError(
-                f"'{model.name}' has no fingerprint to hold its statistics against; give the MergeInput "
-                "fingerprint=hash_model(folder)"
-            )
-        owners = _find_owners(model, files)
-        if len(owners) != 1:
-            raise CheckpointError(_explain_owners(model, files, len(owners)))
-        file, label = owners[0]
-        entries_by_model[model.name] = file.entries.get(label, {})
-    return entries_by_model
-
-
-def find_statistics_problems(request: MergeRequest) -> Iterator[Problem]:
-    """Yield the problems of existing statistics files, from their headers alone."""
-    messages: dict[str, None] = {}
-    for chain in request.chains:
-        for stage in walk_stages(chain):
-            try:
-                files = open_statistics([stage], request.statistics, steps=False)
-                messages.update(dict.fromkeys(_describe_file_problems(stage, files, request)))
-            except EmbergeError as error:
-                messages[str(error)] = None
-    yield from map(Problem, messages)
-
-
-def _describe_file_problems(
-    stage: Stage, files: Sequence[StatisticsFile], request: MergeRequest
-) -> Iterator[str]:
-    problems = [
-        problem for file in files for problem in _describe_file_problem(stage, file, request)
-    ]
-    yield from problems
-    # Files that an unfinished step will make may have the missing models.
-    are_complete = len(files) == len({file.text for file in list_statistics_files(stage)})
-    if stage.statistics_of == "models" and are_complete and not problems:
-        for model in request.inputs:
-            count = len(_find_owners(model, files))
-            if model.fingerprint and count != 1:
-                yield _explain_owners(model, files, count)
-
-
-def _describe_file_problem(
-    stage: Stage, file: StatisticsFile, request: MergeRequest
-) -> Iterator[str]:
-    if stage.statistics_kind not in ("", file.measure):
-        yield (
-            f"{file.path}: holds {file.measure or 'another measure'}, and '{stage.name_in_messages}' needs "
-            f"{stage.statistics_kind}; make it with measure: {stage.statistics_kind}"
-        )
-    base = request.base.fingerprint if request.base is not None else ""
-    if base and file.base and file.base != base:
-        yield (
-            f"{file.path}: was measured from another base than this merge's (content {file.base[:12]}, not "
-            f"{base[:12]}); measure it again"
-        )
-
-
-def _find_owners(
-    model: MergeInput, files: Sequence[StatisticsFile]
-) -> list[tuple[StatisticsFile, str]]:
-    """Return each file, and label in it, under which exactly this model was measured."""
-    return [
-        (file, label)
-        for file in files
-        for label, content in file.models.items()
-        if content == model.fingerprint
-    ]
-
-
-def _explain_owners(model: MergeInput, files: Sequence[StatisticsFile], count: int) -> str:
-    paths = ", ".join(str(file.path) for file in files) or "no statistics file"
-    if count:
-        return f"{paths}: '{model.name}' was measured {count} times; name one file of each model"
-    labels = [f"{label} ({content[:12]})" for f in files for label, content in f.models.items()]
-    label_list = ", ".join(labels) or "nothing"
-    return (
-        f"{paths}: nothing was measured of '{model.name}' as it is now (content "
-        f"{model.fingerprint[:12]}); there is {label_list}; measure it again"
-    )

@@ -52,21 +52,20 @@ def describe_template_problems(
                 )
         elif problem := _find_missing(template.folder, module):
             yield f"{path}: {problem}; get the whole model"
-    if config and (not template.modules or template.modules[0].kind in _TRANSFORMERS):
-        yield from _check_config(template)
+    needs_config = config and (not template.modules or template.modules[0].kind in _TRANSFORMERS)
+    if needs_config and not template.config.get("model_type"):
+        yield _explain_config(template)
     yield from TokenizerFiles(template.tokenizer_folder).describe_problems()
-    read_settings(template.folder)
+    read_settings(template.folder)  # both raise that a file is damaged
     read_trunk_settings(template.trunk)
 
 
-def _check_config(template: Checkpoint) -> Iterator[str]:
+def _explain_config(template: Checkpoint) -> str:
+    """Return the problem of a config that is missing or states no `model_type`."""
     name = template.locate_in_trunk("config.json")
     if not template.config and not (template.folder / name).is_file():
-        yield f"{template.folder}: has no {name}, without which nothing opens the model; get the whole model"
-    elif not template.config.get("model_type"):
-        yield (
-            f"{template.folder / name}: has no model_type, so nothing opens the model; get the file again"
-        )
+        return f"{template.folder}: has no {name}, without which nothing opens the model; get the whole model"
+    return f"{template.folder / name}: has no model_type, so nothing opens the model; get the file again"
 
 
 def _find_missing(folder: Path, module: ModuleFolder) -> str | None:

@@ -36,7 +36,7 @@ def find_adapter_problems(
     yield from _find_other_shapes(changes, names)
     for tensor in changes if truncation.rank is None else ():
         is_kept = products.is_product_change(tensor) or products.is_saved_whole(tensor)
-        if len(tensor.out.shape) == 2 and not is_kept:
+        if len(tensor.result.shape) == 2 and not is_kept:
             why = "is no sum of products of thin factors"
             why += " (DoRA)" if combination is not None else ""
             yield Problem(f"its change {why}; give a rank to cut it to", tensor.name)
@@ -61,8 +61,8 @@ def _find_other_shapes(changes: Sequence[TensorPlan], base: TensorNames) -> Iter
         own = base.specs.get(tensor.name)
         if own is None:
             yield Problem("the base lacks it, so an adapter cannot hold it", tensor.name)
-        elif own.shape != tensor.out.shape:
-            shapes = f"{list(tensor.out.shape)} and in the base {list(own.shape)}"
+        elif own.shape != tensor.result.shape:
+            shapes = f"{list(tensor.result.shape)} and in the base {list(own.shape)}"
             yield Problem(f"its shape is {shapes}; an adapter changes none", tensor.name)
 
 

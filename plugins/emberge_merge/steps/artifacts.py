@@ -51,7 +51,7 @@ def build_artifact(
 
     `base`, `keep` and `rules` are the recipe's, `known_warnings` were already given before the run.
     """
-    inputs, plan, stated = request.inputs, report.plan, report.plan.stated
+    inputs, plan, stated = request.inputs, report.plan, report.plan.joined_facts
     parents = name_parents(found_models, inputs)
     names = [(parent, model.name) for parent, model in zip(parents, inputs, strict=True)]
     weights = {parent: plan.weights[name] for parent, name in names}

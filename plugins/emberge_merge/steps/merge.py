@@ -149,7 +149,7 @@ class Merge(Step):
             plan=workspace.kept_plan,
             machine=workspace.machine,
             provenance={"emberge": workspace.provenance},
-            side=workspace.work / "merge",
+            side_folder=workspace.work / "merge",
             progress=lambda done, total, name: workspace.progress(done, total, "bytes", name),
         )
         # Warnings that `check` could give were given before the run, and are only kept.

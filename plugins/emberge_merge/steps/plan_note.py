@@ -58,7 +58,7 @@ def _describe_tensors(plan: MergePlan) -> Iterator[tuple[str, str]]:
     yield "tensors", ", ".join(parts)
     for name, left in plan.omitted.items():
         yield "left out", f"of '{name}': {format_counts_by_first_word(left)}"
-    yield "writes", f"{format_size(sum(t.out.nbytes for t in plan.tensors))}, {plan.dtype}"
+    yield "writes", f"{format_size(sum(t.result.nbytes for t in plan.tensors))}, {plan.dtype}"
 
 
 def _show_chain(links: Sequence[Stage]) -> str:

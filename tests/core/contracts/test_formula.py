@@ -1,4 +1,4 @@
-"""A strategy describes its result by a formula or computes it in `merge`; the nearest class decides."""
+"""A strategy describes its result by a formula or computes it in `merge`; measures are added by key."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import pytest
 import torch
 from emberge import Block, MergeStrategy, Stats, WeightedSum, merge_blocks
+from emberge.contracts import add_measures
 from torch import Tensor
 
 
@@ -69,3 +70,8 @@ def test_a_formula_may_be_for_some_tensors() -> None:
 def test_a_strategy_without_either_is_named() -> None:
     with pytest.raises(NotImplementedError, match="NothingYet has neither a formula nor a merge"):
         merge_one(NothingYet(), Block.of(MODELS))
+
+
+def test_measures_are_added_by_key_also_inside_mappings() -> None:
+    measures = [{"n": 1, "by_model": {"a": 1}}, {"n": 2, "by_model": {"a": 3, "b": 5}}]
+    assert add_measures(measures) == {"n": 3, "by_model": {"a": 4, "b": 5}}

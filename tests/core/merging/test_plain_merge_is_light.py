@@ -32,7 +32,7 @@ FEATURES = (
     "emberge.merging.adapter_reader",
     "emberge.merging.apply_adapter",
     "emberge_merge.adapters",
-    "emberge.merging.row_entries",
+    "emberge.merging.merge_statistics",
     "emberge.merging.statistics_file",
     "emberge.merging.tokens",
     "emberge.merging.loadable_models",

@@ -195,7 +195,7 @@ def test_facts_that_members_state_are_kept_joined_or_refused(
     composed = JoinedFacts.of(members["one"], members, chosen=True, towers=True)
     assert all(str(one).endswith("choose one with 'template'") for one in merged.problems)
     assert all(str(one).endswith("choose one with 'base'") for one in adapter.problems)
-    out = _write_files(merged.stated, tmp_path / "merged")
+    out = _write_files(merged.joined_facts, tmp_path / "merged")
     found = {
         "merge": judge(merged.problems, merged.warnings, out),
         "merge_adapters": judge(adapter.problems, adapter.warnings, None),
@@ -219,7 +219,7 @@ def test_a_chosen_template_decides(fact: str, pair: tuple[Path, Path], tmp_path:
     found = plan(one, two, template=two)
     assert not found.problems
     assert stated.word.lower() in "\n".join(found.warnings).lower()
-    assert stated.read(_write_files(found.stated, tmp_path / "out")) == stated.values[1]
+    assert stated.read(_write_files(found.joined_facts, tmp_path / "out")) == stated.values[1]
 
 
 STEPS = """

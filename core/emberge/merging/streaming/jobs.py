@@ -39,7 +39,7 @@ from emberge.tensor_files import (
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from emberge.merging.row_entries import RowStatistics
+    from emberge.merging.merge_statistics import RowStatistics
     from emberge.merging.tokens.token_rows import PartialRows
 
 
@@ -241,8 +241,10 @@ class MergeJob(TensorJob):
         if one_pass.reads != "nothing":
             base = self.base if self.chain.reads_base(position, number) else None
             # A sample is not checked: the pass that reads all rows checks them.
-            guard = not (one_pass.is_sample or self._are_checked(all_measures, base is not None))
-            block = self._read_block(rows, index, device, base, guard=guard)
+            checks_values = not (
+                one_pass.is_sample or self._are_checked(all_measures, base is not None)
+            )
+            block = self._read_block(rows, index, device, base, checks_values=checks_values)
         with self._name_in_errors():
             measures = self.chain.measure(by_link, block, position)
             block.rows.check_rest()
@@ -261,8 +263,8 @@ class MergeJob(TensorJob):
 
     def produce(self, rows: range, all_measures: PassMeasures, device: str) -> Tensor | np.ndarray:
         base = self.base if any(link.reads_base for link in self.chain.links) else None
-        guard = not self._are_checked(all_measures, base is not None)
-        block = self._read_block(rows, 0, device, base, guard=guard)
+        checks_values = not self._are_checked(all_measures, base is not None)
+        block = self._read_block(rows, 0, device, base, checks_values=checks_values)
         with self._name_in_errors():
             merged = self.chain.merge(self._split_by_link(all_measures), block, self.spec.dtype)
             block.rows.check_rest()
@@ -314,7 +316,13 @@ class MergeJob(TensorJob):
         return by_link
 
     def _read_block(
-        self, rows: range, index: int, device: str, base: TensorSource | None, *, guard: bool
+        self,
+        rows: range,
+        index: int,
+        device: str,
+        base: TensorSource | None,
+        *,
+        checks_values: bool,
     ) -> Block:
         """Return a block of some rows, read from the models and from `base`, unless that is None."""
         whole_shape = self.spec.shape
@@ -323,9 +331,11 @@ class MergeJob(TensorJob):
         sources = [*self.sources, *([base] if base is not None else [])]
         read_rows: StoredRows | DecodedRows
         if device == "cpu" and self._uses_kernels:
-            read_rows = self._read_stored(sources, start, shape, guard=guard)
+            read_rows = self._read_stored(sources, start, shape, checks_values=checks_values)
         else:  # everything is decoded in the end, and at once is fastest
-            read_rows = self._read_decoded(sources, start, shape, device, guard=guard)
+            read_rows = self._read_decoded(
+                sources, start, shape, device, checks_values=checks_values
+            )
         statistics = self.block.statistics
         return self.block.replace(
             rows=DeltaProgram(read_rows, start),
@@ -334,7 +344,7 @@ class MergeJob(TensorJob):
         )
 
     def _read_decoded(
-        self, sources: Sources, start: int, shape: Shape, device: str, *, guard: bool
+        self, sources: Sources, start: int, shape: Shape, device: str, *, checks_values: bool
     ) -> DecodedRows:
         """Return rows of this shape from element `start` on, as tensors; a last source may be the base's."""
         import torch
@@ -345,13 +355,13 @@ class MergeJob(TensorJob):
         stacked = flat.view(len(sources), size)
         for source, into in zip(sources, stacked, strict=True):
             source.read(start, into)
-            if guard and not is_usable(into):
+            if checks_values and not is_usable(into):
                 raise self._build_damage_error(source)
         tensors = stacked.view(len(sources), *shape).to(device, non_blocking=gpu)
         return DecodedRows(tensors[:count], tensors[count] if len(sources) > count else None)
 
     def _read_stored(
-        self, sources: Sources, start: int, shape: Shape, *, guard: bool
+        self, sources: Sources, start: int, shape: Shape, *, checks_values: bool
     ) -> StoredRows:
         """Return rows as `_read_decoded`, in their stored dtypes and, if they are in files, still unread."""
         assert self.kernels is not None
@@ -377,7 +387,7 @@ class MergeJob(TensorJob):
                 places[count] if len(sources) > count else None,
                 shape,
                 self.kernels,
-                is_checked=guard,
+                is_checked=checks_values,
                 without_torch=not self.needs_torch,
             )
 

@@ -115,7 +115,7 @@ def build_checkpoint(
     key: str,
     files: Mapping[str, Content] | None = None,
     provenance: Mapping[str, Any] | None = None,
-    side: Path | None = None,
+    side_folder: Path | None = None,
     machine: Machine | None = None,
     max_shard_size: int = SHARD_BYTES,
     tokenizer: Path | None = None,
@@ -134,8 +134,8 @@ def build_checkpoint(
     merge: in a step `{"emberge": workspace.provenance}`.
 
     `key` is text that decides the tensors' bytes: the options, and the content of the sources
-    (`model.fingerprint`). Until `out` appears by one rename, the work is done in the folder `side` (default:
-    a hidden folder next to `out`), from which a killed build of the same key continues. The `machine` changes
+    (`model.fingerprint`). Until `out` appears by one rename, the work is done in `side_folder` (default: a
+    hidden folder next to `out`), from which a killed build of the same key continues. The `machine` changes
     no byte.
 
     Raises:
@@ -143,14 +143,14 @@ def build_checkpoint(
             is too small; later, if inputs are damaged or not finite. Nothing is left at `out`.
     """
     require_free(out)
-    side = side or out.parent / f".{out.name}.partial"
+    side_folder = side_folder or out.parent / f".{out.name}.partial"
     specs = [job.spec for job in jobs]
     names = Counter(spec.name for spec in specs)
     problems = [f"{name}: {count} jobs make it" for name, count in names.items() if count > 1]
     has_new_config = template.locate_in_trunk("config.json") in (files or {})
     problems += describe_template_problems(template, config=not has_new_config)
     size = sum(spec.nbytes for spec in specs) + _OTHER_FILES_BYTES
-    problems += map(str, find_disk_space_problems(size, out.parent, side))
+    problems += map(str, find_disk_space_problems(size, out.parent, side_folder))
     if problems:
         raise CheckpointError("\n".join(problems))
 
@@ -159,10 +159,10 @@ def build_checkpoint(
         if complete is not None:
             complete(folder)
 
-    with working_in(side):
+    with working_in(side_folder):
         write_tensors(
             jobs,
-            side,
+            side_folder,
             key=key,
             limits=SchedulerLimits.of(machine or Machine()),
             metadata=build_header_texts(provenance or {}),
@@ -174,7 +174,7 @@ def build_checkpoint(
         require_free(out)
         with writing(out, "the result"):
             # In a recipe `out` is the step's `output`, which `run_step` publishes.
-            publish(side, out)
+            publish(side_folder, out)
 
 
 def build_result(
@@ -196,7 +196,7 @@ def build_result(
     step's work folder. For the other options and the errors see `build_checkpoint`.
     """
     label = template.folder.name
-    side = workspace.work / ("result" if out is None else f"{out.name}.partial")
+    side_folder = workspace.work / ("result" if out is None else f"{out.name}.partial")
 
     def copy(tensor: TensorSpec, reader: TensorReader) -> CopyJob:
         model = label if models is None else models[tensor.name]
@@ -211,7 +211,7 @@ def build_result(
             key=hash_value(key),
             files=files,
             provenance={"emberge": workspace.provenance},
-            side=side,
+            side_folder=side_folder,
             machine=workspace.machine,
             progress=lambda done, total, name: workspace.progress(done, total, "bytes", name),
             complete=complete,

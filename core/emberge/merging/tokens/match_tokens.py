@@ -297,8 +297,8 @@ def align_tokens(
     policy: VocabularyPolicy,
     template: Checkpoint,
     checkpoints: Mapping[str, Checkpoint],
-    names: Mapping[str, TensorNames],
-    pattern: TensorNames | None = None,
+    names_by_model: Mapping[str, TensorNames],
+    template_names: TensorNames | None = None,
     *,
     models: Sequence[str],
     base: str | None = None,
@@ -307,8 +307,8 @@ def align_tokens(
 ) -> TokenPlan:
     """Plan which row of each model's embedding becomes which row of the result.
 
-    `models` and `base` are names; `checkpoints` contains the models that exist, `names` the tensors of those
-    with headers, and `pattern` the tensors of the template; without tensors, rows are not counted. The result
+    `models` and `base` are names; `checkpoints` contains the models that exist, `names_by_model` those with
+    headers, and `template_names` the template's tensors; without tensors, rows are not counted. The result
     gets the tokenizer of the folder `tokenizer`, or of the template. `remedy` is the advice for two tokens
     with one id. Nothing is raised: errors are in the plan's `problems`.
     """
@@ -321,7 +321,9 @@ def align_tokens(
         return tokenizers[folder]
 
     def model(name: str) -> TokenModel:
-        return TokenModel(name, read(checkpoints[name]), _count_embedding_rows(names.get(name)))
+        return TokenModel(
+            name, read(checkpoints[name]), _count_embedding_rows(names_by_model.get(name))
+        )
 
     try:
         output_tokenizer = read(Checkpoint(tokenizer) if tokenizer else template)
@@ -329,7 +331,7 @@ def align_tokens(
             return TokenPlan()
         token_models = [model(name) for name in models if name in checkpoints]
         origin = model(base) if base is not None and base in checkpoints else None
-        template_model = TokenModel("", read(template), _count_embedding_rows(pattern))
+        template_model = TokenModel("", read(template), _count_embedding_rows(template_names))
     except EmbergeError as error:
         return TokenPlan(problems=(Problem(str(error)),))
     all_models = [*token_models, *([origin] if origin is not None else [])]

@@ -57,49 +57,49 @@ def _slice_index(index: array[int], rows: range) -> NDArray[np.int64]:
 
 
 def _gather_rows(
-    reader: RowReader, origin: TensorSpec, places: NDArray[np.int64], into: Tensor
+    reader: RowReader, origin: TensorSpec, row_numbers: NDArray[np.int64], into: Tensor
 ) -> None:
-    """Fill `into` with rows of `origin`, reading consecutive rows together."""
+    """Fill `into` with these rows of `origin`, reading consecutive rows together; row -1 is zero."""
     import numpy as np
 
     width = into.shape[1]
-    is_missing = places == NO_ROW
+    is_missing = row_numbers == NO_ROW
     # A run continues with the next row, or with one more row that the model lacks.
-    is_run_end = (np.diff(places) != 1) | is_missing[:-1]
+    is_run_end = (np.diff(row_numbers) != 1) | is_missing[:-1]
     is_run_start = is_run_end & ~(is_missing[:-1] & is_missing[1:])
-    starts = [0, *(np.flatnonzero(is_run_start) + 1).tolist(), len(places)] if len(places) else [0]
-    for start, end in itertools.pairwise(starts):
-        part = into[start:end]
-        if places[start] == NO_ROW:
-            part.zero_()
+    starts = [0, *(np.flatnonzero(is_run_start) + 1).tolist()] if len(row_numbers) else []
+    for start, end in itertools.pairwise([*starts, len(row_numbers)]):
+        run = into[start:end]
+        if row_numbers[start] == NO_ROW:
+            run.zero_()
         else:
-            reader.read(origin, int(places[start]) * width, part.view(-1))
+            reader.read(origin, int(row_numbers[start]) * width, run.view(-1))
 
 
 def move_token_rows(
-    names: Mapping[str, TensorNames], pattern: TensorNames, plan: TokenPlan
+    names_by_model: Mapping[str, TensorNames], template_names: TensorNames, token_plan: TokenPlan
 ) -> tuple[dict[str, TensorNames], TensorNames]:
     """Return the models' tensors and the template's, with the rows of the vocabulary moved as planned."""
-    maps = plan.row_maps
-    names_by_model = {
-        name: move_rows(inner, maps[name]) if name in maps else inner
-        for name, inner in names.items()
+    maps, template_map = token_plan.row_maps, token_plan.template_map
+    moved = {
+        model: move_rows(names, maps[model]) if model in maps else names
+        for model, names in names_by_model.items()
     }
-    return names_by_model, pattern if plan.template_map is None else move_rows(
-        pattern, plan.template_map
-    )
+    if template_map is not None:
+        template_names = move_rows(template_names, template_map)
+    return moved, template_names
 
 
-def align_entry(entry: TensorSpec, spec: TensorSpec, out: TensorSpec) -> TensorSpec:
+def align_entry(entry: TensorSpec, spec: TensorSpec, result: TensorSpec) -> TensorSpec:
     """Return a statistics entry of a model's tensor with its rows moved like those of the tensor."""
     origin = spec.origin if isinstance(spec, TokenRows) else spec
     if not entry.shape or entry.shape[0] != origin.shape[0]:
         return entry
     if isinstance(spec, TokenRows):
         return _move_rows(entry, spec.index)
-    if origin.shape[0] == out.shape[0]:
+    if origin.shape[0] == result.shape[0]:
         return entry
-    rows, count = out.shape[0], min(out.shape[0], origin.shape[0])
+    rows, count = result.shape[0], min(result.shape[0], origin.shape[0])
     return _move_rows(entry, array("q", [*range(count), *[NO_ROW] * (rows - count)]))
 
 

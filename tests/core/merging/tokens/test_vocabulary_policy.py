@@ -87,7 +87,7 @@ def problems(*folders: Path, **vocabulary: Any) -> str:
 def height(*folders: Path, **vocabulary: Any) -> int:
     """Rows of the embedding that comes out."""
     tensors = planned(*folders, **vocabulary).tensors
-    return next(tensor.out.shape[0] for tensor in tensors if tensor.name == ROWS)
+    return next(tensor.result.shape[0] for tensor in tensors if tensor.name == ROWS)
 
 
 def ids(folder: Path) -> dict[str, int]:
