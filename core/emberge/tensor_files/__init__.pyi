@@ -2,7 +2,6 @@
 
 from .derived_tensor import DerivedTensor as DerivedTensor
 from .derived_tensor import RowReader as RowReader
-from .safetensors_header import SHARD_BYTES as SHARD_BYTES
 from .safetensors_header import PROVENANCE_KEY as PROVENANCE_KEY
 from .safetensors_header import SHARD_BYTES as SHARD_BYTES
 from .safetensors_header import WEIGHTS_FILE as WEIGHTS_FILE
