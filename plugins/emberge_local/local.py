@@ -14,7 +14,7 @@ import signal
 import socket
 import subprocess
 import time
-from collections.abc import Iterator
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 
 from emberge import Count, EmbergeError, Machine
@@ -69,13 +69,8 @@ class Local(PoolLauncher):
             for i in range(count)
         ]
 
-    @contextlib.contextmanager
-    def open(self, machine: Machine) -> Iterator[StepPool]:
-        pool = _MachineShares(self.divide_machine(machine), self.threads)
-        try:
-            yield pool
-        finally:
-            pool.end()
+    def open(self, machine: Machine) -> AbstractContextManager[StepPool]:
+        return contextlib.closing(_MachineShares(self.divide_machine(machine), self.threads))
 
 
 class _MachineShares:
@@ -96,7 +91,7 @@ class _MachineShares:
         self._process_by_share[share] = StepProcess(request, self._shares[share], self._threads)
         return self._process_by_share[share]
 
-    def end(self) -> None:
+    def close(self) -> None:
         """Kill all processes."""
         for process in self._process_by_share.values():
             process.kill()

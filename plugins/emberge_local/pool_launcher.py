@@ -102,8 +102,8 @@ class _Attempt:
 
     step: RecipeStep
     fingerprint: str
-    number: int = 0
-    """The number of times that the step was lost before."""
+    losses: int = 0
+    """The number of times that the step's process was lost before."""
     bytes_read: int = 0
     """The number of bytes that were read of the file of events."""
     is_started: bool = False
@@ -231,16 +231,16 @@ class _PoolRun:
     def _retry(self, attempt: _Attempt, process_end: ProcessEnd) -> None:
         """Run a step again in another process, if it was killed and may be retried."""
         run, step = self._run, attempt.step
-        code, losses = process_end.code, attempt.number + 1
+        code, losses = process_end.code, attempt.losses + 1
         loss = _describe_loss(process_end)
         if code is not None and code >= 0 and code not in _ASKED_TO_END_CODES:
             run.fail(step, _build_unexplained_error(run, process_end))
-        elif attempt.number < _MOST_RETRIES:
+        elif attempt.losses < _MOST_RETRIES:
             self._ready.insert(0, _Attempt(step, attempt.fingerprint, losses))
             message = f"{loss}; it goes on from its last state ({losses} of {_MOST_RETRIES})"
             run.log.record(StepWarned(run.out_folder.path, step.id, message))
         else:
-            times = f" {losses} times" if attempt.number else ""
+            times = f" {losses} times" if attempt.losses else ""
             run.fail(step, EmbergeError(f"{loss}{times}; the same command goes on from there"))
 
     def _stop_running(self) -> None:
@@ -285,7 +285,7 @@ def _record_events(run: RecipeRun, attempt: _Attempt, events: Path) -> None:
         name = line.pop("event")
         if name == "started":
             attempt.is_started = True
-            if attempt.number == 0:
+            if attempt.losses == 0:
                 run.start(attempt.step, attempt.fingerprint)
         elif name in ("finished", "failed"):
             attempt.outcome = {"event": name, **line}

@@ -54,7 +54,7 @@ class Ray(PoolLauncher):
             threads=self.threads,
         )
         address = self.address or os.environ.get("RAY_ADDRESS") or "local"
-        with connected(address, machine), open_pool(resources) as pool:
+        with connected(address, machine), contextlib.closing(_Queue(resources)) as pool:
             yield pool
 
 
@@ -136,16 +136,6 @@ def _require_answer(address: str) -> None:
         ).close()
 
 
-@contextlib.contextmanager
-def open_pool(resources: Resources) -> Iterator[_Queue]:
-    """Open a pool on the connected cluster, and stop all its tasks after the block."""
-    queue = _Queue(resources)
-    try:
-        yield queue
-    finally:
-        queue.end()
-
-
 class _Queue:
     """Queue of a Ray cluster, with the tasks that this run submitted."""
 
@@ -167,7 +157,7 @@ class _Queue:
         self._tasks.append(_Task(task.remote(request, self._resources)))
         return self._tasks[-1]
 
-    def end(self) -> None:
+    def close(self) -> None:
         """Stop all tasks, and wait up to `_LEAVING_SECONDS` seconds for them."""
         running = [task for task in self._tasks if task.poll() is None]
         for task in running:

@@ -99,6 +99,7 @@ class RemoteFile:
 
     A note is a small file, `model.safetensors.remote`, in the place of the large one. It has all that a plan
     needs, so a checkpoint is described without the server.
+
     `version` is the server's text that changes with the content: a hash, an ETag, a time. `sha256` is the
     hash of the whole file, if the server provides it. `header` contains the file's bytes before the tensors.
     """
