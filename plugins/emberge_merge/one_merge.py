@@ -9,6 +9,7 @@ import sys
 import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import fields, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -86,7 +87,7 @@ def merge(
         plugins,
         machine=machine,
         quiet=quiet,
-        warn=lambda text: warnings.warn(text, stacklevel=4),
+        warn=partial(warnings.warn, stacklevel=3),  # at the caller of `merge`
     )
 
 
@@ -117,28 +118,28 @@ def read_merge(options: argparse.Namespace, plugins: Plugins) -> Recipe:
     """
     config = Path(options.models[0]) if options.models else None
     if config is not None and config.is_file():
-        _refuse_options_beside(config, options)
+        _refuse_options_of_file(config, options)
         return read_merge_file(config, plugins, options.overrides)
-    merge_options: dict[str, Any] = {
+    step_options: dict[str, Any] = {
         "strategy": _read_value(options.strategy, "--strategy") if options.strategy else None,
         "weights": _read_weights(options.weight) if options.weight else None,
         "base": options.base,
         "template": options.template,
         "out_dtype": options.dtype,
     }
-    merge_options = {name: value for name, value in merge_options.items() if value is not None}
+    step_options = {name: value for name, value in step_options.items() if value is not None}
     settings = _read_settings(options.overrides) if options.overrides else {}
-    return describe_merge(options.models, merge_options, plugins, settings)
+    return describe_merge(options.models, step_options, plugins, settings)
 
 
-def _refuse_options_beside(config: Path, options: argparse.Namespace) -> None:
+def _refuse_options_of_file(config: Path, options: argparse.Namespace) -> None:
     """Refuse options that the file `config` itself contains; `--set seed=3` and `--set id.x.y=1` are none."""
     names = ("strategy", "base", "template", "weight", "dtype")
-    given = [*options.models[1:], *(f"--{name}" for name in names if getattr(options, name))]
+    repeated = [*options.models[1:], *(f"--{name}" for name in names if getattr(options, name))]
     settings = (override.partition("=")[0].strip() for override in options.overrides)
-    given += [f"--set {name}" for name in settings if "." not in name and name != "seed"]
-    if given:
-        raise RecipeError(f"{config} says what is merged and how; leave out {', '.join(given)}")
+    repeated += [f"--set {name}" for name in settings if "." not in name and name != "seed"]
+    if repeated:
+        raise RecipeError(f"{config} says what is merged and how; leave out {', '.join(repeated)}")
 
 
 def _read_weights(texts: Iterable[str]) -> tuple[float, ...]:
@@ -231,17 +232,19 @@ def _place_settings(
     """
     options = {name: value for name, value in options.items() if name != "models" or value}
     strategy = options.get("strategy", settings.get("strategy"))
-    of_strategy = _list_options(strategy, plugins)
-    of_step = {field.name for field in fields(Merge)}
-    inside: dict[str, Any] = {}
+    names_of_strategy = _list_options(strategy, plugins)
+    names_of_step = {field.name for field in fields(Merge)}
+    strategy_options: dict[str, Any] = {}
     for name, value in settings.items():
-        if name in of_strategy or (isinstance(strategy, str) and name not in of_step):
-            inside[name] = value
+        if name in names_of_strategy or (isinstance(strategy, str) and name not in names_of_step):
+            strategy_options[name] = value
         elif name in options:
             raise RecipeError(f"--set {name}: '{name}' is given twice; leave one out")
         else:
             options[name] = value
-    return {"models": (), **options, **({"strategy": {strategy: inside}} if inside else {})}
+    if strategy_options:
+        options["strategy"] = {strategy: strategy_options}
+    return {"models": (), **options}
 
 
 def _list_options(strategy: Any, plugins: Plugins) -> set[str]:

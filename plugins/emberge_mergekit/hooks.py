@@ -25,7 +25,7 @@ def read_recipe(text: str, path: Path | None) -> str | None:
 register_merge_strategies = make_hook(mergekit="emberge_mergekit.strategy:Mergekit")
 register_verbs = make_hook(
     convert=Verb(
-        summary="print a mergekit YAML as a recipe; save it beside the YAML, as folders are relative "
+        summary="print a mergekit YAML as a recipe; save it next to the YAML, as folders are relative "
         "to it",
         examples="emberge convert mergekit.yml > recipe.yaml",
         options=(VerbOption("config", "mergekit's YAML", "CONFIG", Path),),

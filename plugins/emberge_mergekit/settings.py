@@ -62,7 +62,7 @@ def read_scope(
             problems.append(Problem(message, place.where))
         elif of_model and parameter.scope == "shared":
             message = (
-                f"'{name}' is one for the whole merge and is not read beside a model; move it to "
+                f"'{name}' is one for the whole merge and is not read at a model; move it to "
                 "'parameters' of the config or of the slice"
             )
             problems.append(Problem(message, place.where))

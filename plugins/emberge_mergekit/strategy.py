@@ -54,7 +54,7 @@ class Mergekit(MergeStrategy):
         declared = list_parameters(self._method)
         for name, value in self.parameters.items():
             if name == "weight" and "weight" in declared:
-                raise ValueError("parameters: 'weight' stands beside each model, `{model, weight}`")
+                raise ValueError("parameters: 'weight' belongs to each model: `{model, weight}`")
             if name not in declared:
                 hint = suggest(name, declared) or f"; it has {', '.join(declared) or 'none'}"
                 raise ValueError(f"parameters: '{self.method}' has no parameter '{name}'{hint}")

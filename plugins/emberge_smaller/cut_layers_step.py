@@ -219,12 +219,16 @@ class LayerStack:
                 yield spec.with_name(_shift_layer(stored_name, numbers.index(number) - number))
 
     def write(
-        self, numbers: Sequence[int], workspace: Workspace, *, content: str, out: Path | None = None
+        self,
+        numbers: Sequence[int],
+        workspace: Workspace,
+        *,
+        content: str,
+        out_folder: Path | None = None,
     ) -> None:
         """Write a model of these layers, renumbered from 0, with all other files of the checkpoint.
 
-        `content` is the fingerprint of the checkpoint, and `out` the folder to write, by default the step's
-        result.
+        `content` is the fingerprint of the checkpoint. The default of `out_folder` is the step's folder.
 
         Raises:
             CheckpointError: if the weights cannot be read or written.
@@ -237,7 +241,7 @@ class LayerStack:
             template=self.checkpoint,
             key=[content, list(numbers)],
             files={self.checkpoint.locate_in_trunk("config.json"): self.build_config(numbers)},
-            out=out,
+            out=out_folder,
         )
 
 

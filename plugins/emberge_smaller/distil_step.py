@@ -88,7 +88,9 @@ class Student:
         def write() -> None:
             fill_once(
                 folder,
-                lambda side: stack.write(numbers, workspace, content=model.fingerprint, out=side),
+                lambda new: stack.write(
+                    numbers, workspace, content=model.fingerprint, out_folder=new
+                ),
             )
 
         join_ranks(workspace.machine.device).run_on_first_rank(write)

@@ -64,7 +64,7 @@ class Train(TrainOptions, Step):
     every_rank = True
     loads = ("torch",)
 
-    def adapts(self) -> ModelRef | None:
+    def find_adapted_model(self) -> ModelRef | None:
         return self.model if self.backbone.leaves_adapter else None
 
     def check(self, context: Preflight) -> Iterable[Problem]:

@@ -65,7 +65,7 @@ class WeightedSum:
         from emberge.numerics import require_count
 
         factors = np.array(self.numbers, np.float32)
-        require_count(factors, rows.models)
+        require_count(factors, rows.count)
         return rows.merge("combine", factors, self.of_deltas)
 
 

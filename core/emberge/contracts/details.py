@@ -31,19 +31,19 @@ def to_json(value: Any) -> Any:
     return TypeAdapter(type(value)).dump_python(value, mode="json", exclude_defaults=True)
 
 
-def from_json(kind: type[Checked], value: Any, place: str = "") -> Checked:
-    """Return values of JSON as a dataclass or another type, `kind`.
+def from_json(value_type: type[Checked], value: Any, label: str = "") -> Checked:
+    """Return values of JSON as a dataclass or another type.
 
     Raises:
-        ValueError: if a field is missing, unknown or of another type; names each by its path below `place`.
+        ValueError: if a field is missing, unknown or of another type; names each by its path below `label`.
     """
     from pydantic import TypeAdapter, ValidationError
 
     try:
-        return TypeAdapter(kind).validate_json(json.dumps(value), strict=True)
+        return TypeAdapter(value_type).validate_json(json.dumps(value), strict=True)
     except ValidationError as error:
         problems = (
-            f"{'.'.join(filter(None, [place, *map(str, one['loc'])]))}: "
+            f"{'.'.join(filter(None, [label, *map(str, one['loc'])]))}: "
             f"{one['msg'].removeprefix('Value error, ')}"
             for one in error.errors()
         )

@@ -238,7 +238,7 @@ class Step:
         """
         return ""
 
-    def adapts(self) -> ModelRef | None:
+    def find_adapted_model(self) -> ModelRef | None:
         """Return the model that the result adapts, or another adapter of its base; None for a whole model.
 
         `$step` then means the base with the resulting adapter on it.

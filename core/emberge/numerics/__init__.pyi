@@ -39,5 +39,5 @@ from .stored_rows import RowsError as RowsError
 from .stored_rows import RowsPlace as RowsPlace
 from .stored_rows import StoredRows as StoredRows
 from .stored_rows import are_usable as are_usable
-from .stored_rows import encode as encode
+from .stored_rows import encode_rows as encode_rows
 from .stored_rows import load_kernels as load_kernels

@@ -65,9 +65,9 @@ class NoRows:
         """Return a tensor of no rows, [0, …]."""
         return self.decode()[0] if self.has_base else None
 
-    def pick(self, index: Sequence[int]) -> NoRows:
+    def pick(self, indices: Sequence[int]) -> NoRows:
         """Return no rows of some of the models."""
-        return replace(self, count=len(index))
+        return replace(self, count=len(indices))
 
     def take_runs(self, stride: int, start: int) -> NoRows:
         """Return no rows."""
@@ -114,9 +114,9 @@ class DecodedRows:
         """Return the base's rows."""
         return self.base
 
-    def pick(self, index: Sequence[int]) -> DecodedRows:
+    def pick(self, indices: Sequence[int]) -> DecodedRows:
         """Return the rows of some of the models."""
-        return DecodedRows(_pick_models(self.models, index), self.base)
+        return DecodedRows(_pick_models(self.models, indices), self.base)
 
     def take_runs(self, stride: int, start: int) -> DecodedRows:
         """Return every `stride`-th run of the tensor's elements, as one row."""
@@ -288,12 +288,12 @@ class DeltaProgram:
         """Return the program of the rows as they were read, before they were summed."""
         return DeltaProgram(self.rows, self.start)
 
-    def pick(self, index: Sequence[int]) -> DeltaProgram:
+    def pick(self, indices: Sequence[int]) -> DeltaProgram:
         """Return a program for some of the models, given by their indices in ascending order."""
         if self.is_changed:
-            deltas = _pick_models(self.deltas, index)
+            deltas = _pick_models(self.deltas, indices)
             return DeltaProgram(self.rows, self.start, replaced_deltas=deltas)
-        return DeltaProgram(self._as_read().rows.pick(index), self.start)
+        return DeltaProgram(self._as_read().rows.pick(indices), self.start)
 
     def take_runs(self, stride: int) -> DeltaProgram:
         """Return a program for every `stride`-th run of the tensor's elements, as one row."""
@@ -356,10 +356,10 @@ def _are_readable(deltas: Tensor | np.ndarray) -> bool:
     return is_single and deltas.is_contiguous()
 
 
-def _pick_models(values: Tensor, index: Sequence[int]) -> Tensor:
+def _pick_models(values: Tensor, indices: Sequence[int]) -> Tensor:
     """Return some models of [models, …], without a copy if they are consecutive."""
-    first, last = index[0], index[-1]
-    return values[first : last + 1] if last - first + 1 == len(index) else values[list(index)]
+    first, last = indices[0], indices[-1]
+    return values[first : last + 1] if last - first + 1 == len(indices) else values[list(indices)]
 
 
 def _take_runs(values: Any, stride: int, start: int) -> Any:

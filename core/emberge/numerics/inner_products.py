@@ -46,9 +46,9 @@ class InnerProducts:
     def by_kernels(self, rows: KernelRows) -> dict[str, np.ndarray]:
 
         def multiply(less_first: bool) -> np.ndarray:
-            lanes = np.zeros((rows.models * (rows.models + 1) // 2, GRAM_LANES))
-            rows.run("gram", less_first, rows.models, lanes)
-            return _build_gram(lanes, rows.models)
+            lanes = np.zeros((rows.count * (rows.count + 1) // 2, GRAM_LANES))
+            rows.run("gram", less_first, rows.count, lanes)
+            return _build_gram(lanes, rows.count)
 
         return self._complete(multiply)
 

@@ -35,9 +35,9 @@ def draw_uniform(tensors: Tensor, start: int, keys: Sequence[tuple[Any, ...]]) -
         raise ValueError(f"{len(keys)} keys for {tensors.shape[0]} models")
     size, device = tensors[0].numel(), None if tensors.device.type == "cpu" else tensors.device
     out = take_tensor_like(tensors, (len(keys), size))
-    places = _mix_places(start + 1, size, device)
+    positions = _mix_positions(start + 1, size, device)
     for row, key in zip(out, keys, strict=True):
-        row.copy_(_apply_key(places, *hash_key(key)))
+        row.copy_(_apply_key(positions, *hash_key(key)))
     return out.mul_(2.0**-24).reshape(tensors.shape)
 
 
@@ -48,7 +48,7 @@ def hash_key(key: tuple[object, ...]) -> tuple[int, int]:
     return digest % _WORD | 1, digest // _WORD | 1
 
 
-def _mix_places(first: int, size: int, device: torch.device | None) -> Any:
+def _mix_positions(first: int, size: int, device: torch.device | None) -> Any:
     """Return hashes of positions as 32-bit words, by NumPy on a CPU, where it is faster than torch."""
     if device is None:
         words: Any = np.arange(size, dtype=np.uint32)
@@ -65,11 +65,11 @@ def _mix_places(first: int, size: int, device: torch.device | None) -> Any:
     return words
 
 
-def _apply_key(places: Any, first: int, second: int) -> Tensor:
+def _apply_key(positions: Any, first: int, second: int) -> Tensor:
     """Return 24 random bits for each position."""
     import torch
 
-    words = places.copy() if isinstance(places, np.ndarray) else places.clone()
+    words = positions.copy() if isinstance(positions, np.ndarray) else positions.clone()
     _multiply_words(words, first)
     words ^= words >> 16
     _multiply_words(words, second)

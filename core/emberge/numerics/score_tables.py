@@ -28,20 +28,20 @@ def scale_to_unit(vectors: Tensor) -> Tensor:
     return vectors * ((length > LEAST_LENGTH) / length.clamp(min=LEAST_LENGTH))
 
 
-def join_rows(parts: Sequence[Tensor]) -> Tensor:
-    """Return embeddings [n, …, d] one after another; between first and last dimension zeros fill them up."""
+def join_rows(tables: Sequence[Tensor]) -> Tensor:
+    """Return tables of embeddings [n, …, d] as one; inner dimensions are filled up with zeros."""
     import torch
     from torch.nn.functional import pad
 
-    most = [max(sizes) for sizes in zip(*(part.shape[1:-1] for part in parts), strict=True)]
+    most = [max(sizes) for sizes in zip(*(table.shape[1:-1] for table in tables), strict=True)]
 
-    def filled(part: Tensor) -> Tensor:
-        missing = [size - own for size, own in zip(most, part.shape[1:-1], strict=True)]
+    def fill_up(table: Tensor) -> Tensor:
+        missing = [size - present for size, present in zip(most, table.shape[1:-1], strict=True)]
         if not any(missing):
-            return part
-        return pad(part, [0, 0, *(n for size in reversed(missing) for n in (0, size))])
+            return table
+        return pad(table, [0, 0, *(n for size in reversed(missing) for n in (0, size))])
 
-    return torch.cat([filled(part) for part in parts])
+    return torch.cat([fill_up(table) for table in tables])
 
 
 def find_lowest_score(like: Tensor) -> float:

@@ -94,7 +94,7 @@ class StoredRows:
     memory: np.ndarray
     models: Sequence[RowsPlace]
     base: RowsPlace | None
-    places: Sequence[RowsPlace]
+    all_places: Sequence[RowsPlace]
     """The places of all models that are read, and last of the base."""
     shape: tuple[int, ...]
     kernels: KernelLibrary
@@ -131,7 +131,7 @@ class StoredRows:
         rows = cls(
             memory, models, base, places, shape, kernels, states, is_checked, size, without_torch
         )
-        for place in rows.places:
+        for place in rows.all_places:
             if place.handle < 0:
                 rows._view_flat(place)
         return rows
@@ -146,9 +146,9 @@ class StoredRows:
         """True if the base's rows are known."""
         return self.base is not None
 
-    def pick(self, index: Sequence[int]) -> StoredRows:
+    def pick(self, indices: Sequence[int]) -> StoredRows:
         """Return the rows of some of the models."""
-        return replace(self, models=[self.models[i] for i in index])
+        return replace(self, models=[self.models[i] for i in indices])
 
     def decode(self) -> Tensor:
         """Return the models' rows in float32, [models, *rows]."""
@@ -212,24 +212,26 @@ class StoredRows:
         """
         if not (self.is_checked and self.size):
             return
-        for place in self.places:
+        for place in self.all_places:
             if self.states[place.number] == _UNREAD:
                 self._view_flat(place)
 
-    def _view_flat(self, place: RowsPlace) -> np.ndarray:
+    def _view_flat(self, rows_place: RowsPlace) -> np.ndarray:
         """Return the bytes of a model's stored rows, which are read and checked at the first call."""
-        size = self.size * place.itemsize
-        if place.handle < 0:
-            stored = self.memory[place.start : place.start + size]
-        elif place.number in self._read:
-            stored = self._read[place.number]
+        size = self.size * rows_place.itemsize
+        if rows_place.handle < 0:
+            stored = self.memory[rows_place.start : rows_place.start + size]
+        elif rows_place.number in self._read:
+            stored = self._read[rows_place.number]
         else:
-            stored = self._read[place.number] = take_pooled_array((size,), np.uint8)
-            if not self.kernels.call("read_file", stored, size, place.handle, place.position):
-                self.states[place.number] = _UNREADABLE
-        if self.states[place.number] == _UNREAD:
-            is_usable = not self.is_checked or are_usable(stored, place.dtype, self.kernels)
-            self.states[place.number] = _USABLE if is_usable else _UNUSABLE
+            stored = self._read[rows_place.number] = take_pooled_array((size,), np.uint8)
+            if not self.kernels.call(
+                "read_file", stored, size, rows_place.handle, rows_place.position
+            ):
+                self.states[rows_place.number] = _UNREADABLE
+        if self.states[rows_place.number] == _UNREAD:
+            is_usable = not self.is_checked or are_usable(stored, rows_place.dtype, self.kernels)
+            self.states[rows_place.number] = _USABLE if is_usable else _UNUSABLE
         self.require_usable()
         return stored
 
@@ -258,16 +260,16 @@ class DeltaChange(Protocol):
 class KernelRows:
     """Rows of several models, or their deltas with recorded changes, as compiled kernels read them.
 
-    `models` is the number of models after the changes. Rows merged into bfloat16 are stored as its words if
+    `count` is the number of models after the changes. Rows merged into bfloat16 are stored as its words if
     `merged_dtype` asks for it, and otherwise as float32.
     """
 
     stored: StoredRows
-    models: int
+    count: int
     start: int
     merged_dtype: str
     struct: RowsStruct
-    kept: tuple[object, ...]
+    kept_arrays: tuple[object, ...]
     """The arrays whose addresses `struct` has."""
 
     @classmethod
@@ -337,7 +339,7 @@ class KernelRows:
 
     def decode(self) -> np.ndarray:
         """Return the rows after their changes, float32 [models, *rows]."""
-        decoded = take_pooled_array((self.models, *self.stored.shape), np.float32)
+        decoded = take_pooled_array((self.count, *self.stored.shape), np.float32)
         self.run("decode", decoded)
         return decoded
 
@@ -374,7 +376,7 @@ def are_usable(stored: np.ndarray, dtype: str, kernels: KernelLibrary) -> bool:
     return bool(kernels.call("are_usable", KERNEL_DTYPES.index(dtype), stored, count))
 
 
-def encode(values: Tensor | np.ndarray, dtype: str) -> Tensor | np.ndarray:
+def encode_rows(values: Tensor | np.ndarray, dtype: str) -> Tensor | np.ndarray:
     """Return merged rows in the form to store: contiguous, on the CPU.
 
     A tensor stays a tensor. An array stays an array; words of bfloat16 (uint16) are returned as they are.

@@ -256,7 +256,7 @@ def find_targets(
         folder = out_folder.locate_result(name, fingerprint)
         artifact = read_artifact(folder)
         if artifact is not None:  # visible on this machine; otherwise a step that needs it says so
-            adapts = steps[name].adapts()
+            adapts = steps[name].find_adapted_model()
             targets.finished[name] = FinishedStep(folder, artifact, fingerprint, adapts)
     return targets
 

@@ -43,14 +43,14 @@ def factorise(change: Tensor, truncation: Truncation) -> LowRankFactors:
     gram = _compute_gram(change if tall else change.T)
     values, vectors = torch.linalg.eigh(gram)
     values, vectors = values.flip(0).clamp_(min=0.0), vectors.flip(1)
-    rank = truncation.of(values)
+    rank = truncation.choose_rank(values)
     scale = values[:rank].sqrt().sqrt_()[:, None]
-    side = vectors[:, :rank].T.contiguous()  # [rank, the smaller dimension]
-    other = _multiply_blockwise(change if tall else change.T, side.T) / scale.T
+    small = vectors[:, :rank].T.contiguous()  # [rank, the smaller dimension]
+    large = _multiply_blockwise(change if tall else change.T, small.T) / scale.T
     if tall:
-        a, b = (side * scale).float(), other.float()
+        a, b = (small * scale).float(), large.float()
     else:
-        a, b = other.T.contiguous().float(), (side * scale).T.contiguous().float()
+        a, b = large.T.contiguous().float(), (small * scale).T.contiguous().float()
     return LowRankFactors(a, b, _measure_error(change, a, b))
 
 
@@ -64,7 +64,7 @@ def factorise_product(b: Tensor, a: Tensor, truncation: Truncation) -> LowRankFa
     left, left_r = torch.linalg.qr(b.double())
     right, right_r = torch.linalg.qr(a.double().T)
     u, s, vh = torch.linalg.svd(left_r @ right_r.T)
-    rank = truncation.of(s.square())
+    rank = truncation.choose_rank(s.square())
     scale = s[:rank].sqrt()
     b, a = (left @ u[:, :rank] * scale).float(), (scale[:, None] * (vh[:rank] @ right.T)).float()
     relative_error = float(s[rank:].norm() / s.norm()) if s.any() else 0.0
@@ -107,7 +107,7 @@ class Truncation:
 
     rank: int | None = None
 
-    def of(self, squares: Tensor) -> int:
+    def choose_rank(self, squares: Tensor) -> int:
         """Return the number of singular values to keep (at least one), given their descending squares."""
         count = int((squares > _ROUNDING_SHARE * squares[0]).sum())
         return max(1, min(count, self.rank or count))

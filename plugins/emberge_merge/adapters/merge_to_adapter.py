@@ -105,7 +105,7 @@ class _AdapterBuilder:
     base: Checkpoint
     combination: Combination | None
     truncation: Truncation
-    left: set[str] = field(default_factory=set)
+    left_heads: set[str] = field(default_factory=set)
     """Names of changed heads."""
     warnings: list[str] = field(default_factory=list)
     findings: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
@@ -114,8 +114,8 @@ class _AdapterBuilder:
         self.names = self.base.tensor_names
         self.products = LowRankProducts(self.plan, self.names, self.combination, self.truncation)
         # Copies have one source.
-        self.merged = [t for t in self.plan.tensors if t.action == "merge"]
-        self.saved = {t.name for t in self.merged if self.products.is_saved_whole(t)}
+        self.merged_plans = [t for t in self.plan.tensors if t.action == "merge"]
+        self.saved_names = {t.name for t in self.merged_plans if self.products.is_saved_whole(t)}
         self.modules = tuple(filter(None, self.base.folder_by_prefix))
         trunk = {n for n in self.names.specs if not (self.modules and n.startswith(self.modules))}
         is_transposed = self.base.config.get("model_type") in _CONV1D_TYPES
@@ -125,8 +125,8 @@ class _AdapterBuilder:
 
     def fill(self, reader: TensorReader, workspace: Workspace) -> dict[str, Tensor]:
         """Collect all changes in the parts, and return the tensors kept whole, by name."""
-        products = {t.name for t in self.merged if self.products.is_product_change(t)}
-        others = tuple(t for t in self.merged if t.name not in products)
+        products = {t.name for t in self.merged_plans if self.products.is_product_change(t)}
+        others = tuple(t for t in self.merged_plans if t.name not in products)
         warnings, self.findings = merge_tensors(
             replace(self.plan, tensors=others),
             reader,
@@ -135,7 +135,7 @@ class _AdapterBuilder:
             progress=lambda done, total, name: workspace.progress(done, total, "bytes", name),
         )
         with torch.no_grad():
-            for tensor in self.merged:
+            for tensor in self.merged_plans:
                 if tensor.name in products:
                     self._take_product(tensor, reader)
         self.warnings += [*warnings, *self._list_remarks()]
@@ -145,14 +145,14 @@ class _AdapterBuilder:
         }
 
     def _list_remarks(self) -> Iterator[str]:
-        if self.left:
-            heads = ", ".join(sorted({find_head(name) for name in self.left}))
+        if self.left_heads:
+            heads = ", ".join(sorted({find_head(name) for name in self.left_heads}))
             yield f"the changes of the head {heads} are left out: an adapter here is the trunk's"
 
     def _take_merged(self, name: str, merged: Tensor, reader: TensorReader) -> None:
         """Put a merged tensor into the parts, as factors of its change or whole; threads call this."""
         if is_left_out(name, self.plan, self.names):
-            self.left.add(name)
+            self.left_heads.add(name)
             return
         base = self._read_base(name, reader)
         if float((merged - base).abs().max()) <= _LARGEST_ROUNDING * float(base.abs().max()):
@@ -163,7 +163,7 @@ class _AdapterBuilder:
                 "whole model"
             )
         is_matrix = merged.dim() == 2 and min(merged.shape) > 1 and name.endswith(".weight")
-        if not is_matrix or name in self.saved:
+        if not is_matrix or name in self.saved_names:
             self._keep_whole(name, merged)
             return
         product = factorise(merged - base.to(merged.dtype), self.truncation)
@@ -177,7 +177,7 @@ class _AdapterBuilder:
     def _take_product(self, tensor: TensorPlan, reader: TensorReader) -> None:
         product = self.products.compute_factors(tensor, reader)
         if product is not None and is_left_out(tensor.name, self.plan, self.names):
-            self.left.add(tensor.name)
+            self.left_heads.add(tensor.name)
         elif product is not None:
             self.parts.factors[tensor.name.removesuffix(".weight")] = product
 

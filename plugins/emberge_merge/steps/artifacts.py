@@ -27,10 +27,10 @@ if TYPE_CHECKING:
 
 
 def name_parents(
-    found_models: Sequence[tuple[ModelEntry, Model]], inputs: Sequence[MergeInput]
+    members: Sequence[tuple[ModelEntry, Model]], inputs: Sequence[MergeInput]
 ) -> list[str]:
     """Return the recipe's reference of each model, or its name in the merge if several have one reference."""
-    texts = [entry.model.text for entry, _ in found_models]
+    texts = [entry.model.text for entry, _ in members]
     counts = Counter(texts)
     return [
         text if counts[text] == 1 else model.name for text, model in zip(texts, inputs, strict=True)
@@ -38,7 +38,7 @@ def name_parents(
 
 
 def build_artifact(
-    found_models: Sequence[tuple[ModelEntry, Model]],
+    members: Sequence[tuple[ModelEntry, Model]],
     request: MergeRequest,
     report: MergeReport,
     *,
@@ -47,22 +47,22 @@ def build_artifact(
     rules: Sequence[Rule],
     known_warnings: Sequence[str],
 ) -> Artifact:
-    """Return the artifact of a finished merge; `found_models` has a model for each of the request's inputs.
+    """Return the artifact of a finished merge; `members` has a model for each of the request's inputs.
 
     `base`, `keep` and `rules` are the recipe's, `known_warnings` were already given before the run.
     """
     inputs, plan, stated = request.inputs, report.plan, report.plan.joined_facts
-    parents = name_parents(found_models, inputs)
+    parents = name_parents(members, inputs)
     names = [(parent, model.name) for parent, model in zip(parents, inputs, strict=True)]
     weights = {parent: plan.weights[name] for parent, name in names}
     if request.base is not None and request.base.name in plan.weights:
         weights[str(base)] = plan.weights[request.base.name]
-    trainings = find_trainings(found_models)
+    trainings = find_trainings(members)
     details = MergeDetails(
         strategy=[link.plain() for link in request.strategy],
         weights=weights,
         weight_sum=plan.weight_sum,
-        models={p: model.fingerprint for p, (_, model) in zip(parents, found_models, strict=True)},
+        models={p: model.fingerprint for p, (_, model) in zip(parents, members, strict=True)},
         tensors={
             "merged": len(plan.merged),
             "copied": len(plan.copied),
@@ -83,12 +83,12 @@ def build_artifact(
     )
     return Artifact(
         kind="model",
-        size=add_sizes(model for _, model in found_models),
+        size=add_sizes(model for _, model in members),
         parents=tuple(dict.fromkeys(parents)),
         details=details,
         warnings=tuple(known_warnings),
         origin="merged",
-        base=_find_base(found_models, request, base),
+        base=_find_base(members, request, base),
         trainings=trainings,
     )
 
@@ -101,12 +101,12 @@ def add_sizes(models: Iterable[Model]) -> int | None:
 
 
 def _find_base(
-    found_models: Sequence[tuple[ModelEntry, Model]], request: MergeRequest, base: ModelRef | None
+    members: Sequence[tuple[ModelEntry, Model]], request: MergeRequest, base: ModelRef | None
 ) -> BaseFacts | None:
     """Return the base of a merge, or without one the model that all members were made from, if it is one."""
     if request.base is not None and request.base.fingerprint:
         return BaseFacts(str(base), fingerprint=request.base.fingerprint)
-    bases = [m.artifact.base for _, m in found_models if m.artifact]
+    bases = [m.artifact.base for _, m in members if m.artifact]
     contents = {one.fingerprint if one is not None else "" for one in bases}
     common = contents.pop() if len(contents) == 1 else ""
     return BaseFacts(str(base or ""), fingerprint=common) if base or common else None

@@ -39,7 +39,7 @@ class ExtractLora(Step):
     rank: Count
     """Singular values kept of each matrix."""
 
-    def adapts(self) -> ModelRef:
+    def find_adapted_model(self) -> ModelRef:
         return self.base
 
     def check(self, context: Preflight) -> Iterator[Problem]:

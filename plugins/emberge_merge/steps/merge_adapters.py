@@ -88,7 +88,7 @@ class MergeAdapters(Step):
                 "take linear or task_arithmetic"
             )
 
-    def adapts(self) -> ModelRef:
+    def find_adapted_model(self) -> ModelRef:
         return self.base or self.models[0].model
 
     def check(self, context: Preflight) -> Iterator[Problem]:
@@ -138,11 +138,12 @@ class MergeAdapters(Step):
             details=MergeDetails(
                 strategy=[link.plain() for link in self.strategy],
                 weights=weights,
+                models={p: one.fingerprint for p, (_, one) in zip(parents, members, strict=True)},
                 weights_by_layer=report.findings,
                 training_cost=compute_training_cost(trainings),
             ),
             origin="merged",
-            base=BaseFacts(self.adapts().main),
+            base=BaseFacts(self.find_adapted_model().main),
             adapter=describe_adapter(report, workspace),
             trainings=trainings,
         )

@@ -42,7 +42,7 @@ def _list_entries(plan: MergePlan) -> Iterator[tuple[str, str]]:
     if plan.tensors:
         yield from _describe_weights(plan)
     if plan.template is not None:
-        yield "beside", describe_origin(plan.template)
+        yield "template", describe_origin(plan.template)
     if plan.future_models:
         assumption = ", taken to be like the others" if plan.tensors else ""
         names = join_some(sorted(plan.future_models), _SHOWN_NAMES)

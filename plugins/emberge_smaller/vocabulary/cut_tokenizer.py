@@ -163,20 +163,22 @@ def _renumber_processing(content: Mapping[str, Any], new_ids: Mapping[int, int])
     return changed
 
 
-def _change_processor(part: Any, change: IdChange) -> Any:
+def _change_processor(processor: Any, change: IdChange) -> Any:
     """Return a post-processor, or a part of one, with the new ids of its tokens."""
-    if isinstance(part, list):
-        is_pair = len(part) == 2 and isinstance(part[0], str) and isinstance(part[1], int)
+    if isinstance(processor, list):
+        is_pair = (
+            len(processor) == 2 and isinstance(processor[0], str) and isinstance(processor[1], int)
+        )
         if is_pair:  # as in BertProcessing and RobertaProcessing
-            return [part[0], change(part[1])]
-        return [_change_processor(value, change) for value in part]
-    if not isinstance(part, Mapping):
-        return part
+            return [processor[0], change(processor[1])]
+        return [_change_processor(value, change) for value in processor]
+    if not isinstance(processor, Mapping):
+        return processor
     return {
         key: [change(number) for number in value]
         if key == "ids" and isinstance(value, list)
         else _change_processor(value, change)
-        for key, value in part.items()
+        for key, value in processor.items()
     }
 
 

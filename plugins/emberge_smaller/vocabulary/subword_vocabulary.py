@@ -30,16 +30,16 @@ class MergeTable:
 
     def find_merges(self, token: str) -> Sequence[tuple[str, str]]:
         """Return the merges that build a token from its characters, in order; none if they do not."""
-        parts, applied = list(token), []
-        while len(parts) > 1:
-            pairs = list(itertools.pairwise(parts))
-            place = min(
+        pieces, applied = list(token), []
+        while len(pieces) > 1:
+            pairs = list(itertools.pairwise(pieces))
+            index = min(
                 range(len(pairs)), key=lambda i: self._ranks.get(pairs[i], len(self._ranks))
             )
-            if pairs[place] not in self._ranks:
+            if pairs[index] not in self._ranks:
                 return ()
-            applied.append(pairs[place])
-            parts[place : place + 2] = ["".join(pairs[place])]
+            applied.append(pairs[index])
+            pieces[index : index + 2] = ["".join(pairs[index])]
         return applied
 
     def list_merges(self, tokens: Iterable[str]) -> frozenset[tuple[str, str]]:
@@ -224,12 +224,12 @@ def _require_cuttable(path: Path, model: Mapping[str, Any]) -> None:
         )
 
 
-def _list_types(part: Any) -> Iterator[str]:
+def _list_types(content: Any) -> Iterator[str]:
     """Yield the type of a part of tokenizer.json, and of all parts in it."""
-    if isinstance(part, Mapping):
-        yield str(part.get("type"))
-        for value in part.values():
+    if isinstance(content, Mapping):
+        yield str(content.get("type"))
+        for value in content.values():
             yield from _list_types(value)
-    elif isinstance(part, list):
-        for value in part:
+    elif isinstance(content, list):
+        for value in content:
             yield from _list_types(value)

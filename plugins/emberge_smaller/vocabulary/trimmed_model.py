@@ -148,9 +148,9 @@ class TrimmedModel:
         """
         from emberge.merging import build_result
 
-        def remove_stale(out: Path) -> None:
+        def remove_stale(out_folder: Path) -> None:
             for name in self.left_out:
-                (out / name).unlink(missing_ok=True)
+                (out_folder / name).unlink(missing_ok=True)
 
         build_result(
             workspace,

@@ -6,7 +6,8 @@ import math
 
 import pytest
 from emberge import PerDataset
-from emberge.contracts import NumberRange, explain_unsound_number, is_sound_number
+from emberge.contracts import NumberRange, explain_unsound_number
+from emberge.contracts.option import is_sound_number
 from emberge_train import BatchShuffle
 
 RANGES = {

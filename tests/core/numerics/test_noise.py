@@ -57,7 +57,9 @@ def test_the_numbers_never_change() -> None:
 def test_words_of_torch_are_those_of_numpy() -> None:
     """NumPy makes them on a CPU, torch elsewhere."""
     for first in (1, 12345, (1 << 32) - 500):
-        numbers = [noise._apply_key(noise._mix_places(first, 500, d), 77, 999) for d in (None, CPU)]
+        numbers = [
+            noise._apply_key(noise._mix_positions(first, 500, d), 77, 999) for d in (None, CPU)
+        ]
         assert torch.equal(*(words.long() for words in numbers))
 
 

@@ -277,6 +277,7 @@ def test_the_layers_that_store_their_transpose_come_out_right(
     assert_same_pass(hidden(loaded(made["again"])), expected, tmp_path / "base")
     details = json.loads((made["twice"] / "artifact.json").read_text())["details"]
     assert len(details["weights"]) == 2, "models of one reference have a weight each"
+    assert details["models"].keys() == details["weights"].keys()
 
 
 def test_an_adapter_of_ours_knows_its_base_by_content(

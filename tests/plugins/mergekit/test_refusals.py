@@ -43,7 +43,7 @@ WRONG = {
     ),
     "7: merge method 'linear' has no parameter 't'; it has weight, normalize": PLAIN
     + "parameters: {t: 0.5}\n",
-    "3: 'normalize' is one for the whole merge and is not read beside a model": changed(
+    "3: 'normalize' is one for the whole merge and is not read at a model": changed(
         "{weight: 0.5}", "{weight: 0.5, normalize: true}"
     ),
     "7: the config has no 'merge_metod'; did you mean 'merge_method'?": PLAIN

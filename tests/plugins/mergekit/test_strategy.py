@@ -92,7 +92,7 @@ def test_draws_are_those_of_the_seed_and_nothing_else() -> None:
 WRONG = {
     "{method: tise}": "mergekit has no method 'tise'; did you mean 'ties'?",
     "{method: ties, parameters: {densty: 1}}": "'ties' has no parameter 'densty'; did you mean 'density'?",
-    "{method: ties, parameters: {weight: 1}}": "'weight' stands beside each model",
+    "{method: ties, parameters: {weight: 1}}": "'weight' belongs to each model",
     "{method: ties, parameters: {normalize: half}}": "'normalize' cannot be 'half': Input should be a valid",
     "{method: slerp}": "'slerp' needs 't'",
 }

@@ -24,7 +24,7 @@ from emberge.numerics import (
     RowsPlace,
     StoredRows,
     are_usable,
-    encode,
+    encode_rows,
     reuse_bytes,
     reuse_tensor,
 )
@@ -268,7 +268,7 @@ class MergeJob(TensorJob):
         with self._name_in_errors():
             merged = self.chain.merge(self._split_by_link(all_measures), block, self.spec.dtype)
             block.rows.check_rest()
-        encoded = encode(merged, self.spec.dtype)
+        encoded = encode_rows(merged, self.spec.dtype)
         if isinstance(encoded, np.ndarray):
             assert self.kernels is not None
             stored = encoded.reshape(-1).view(np.uint8)

@@ -261,7 +261,7 @@ class RecipeRun:
         self.out_folder.finish_step(step.id, fingerprint)
         self.log.record(event)
         folder = self.out_folder.locate_result(step.id, fingerprint)
-        result = FinishedStep(folder, event.artifact, fingerprint, step.step.adapts())
+        result = FinishedStep(folder, event.artifact, fingerprint, step.step.find_adapted_model())
         self.context.targets.finished[step.id] = result
         self.finished[step.id] = event.artifact
         self.fingerprints[step.id] = fingerprint

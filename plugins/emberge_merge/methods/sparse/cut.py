@@ -130,18 +130,13 @@ class Cut:
         """Build the cut from sampled patterns: final if all were sampled in order, else a bracket."""
         size, start = len(values), cls(keep, total, is_exact=False)
         if size == total and is_exact and keep:
-            limit = int(np.partition(values, size - keep)[size - keep])
-            count_above = int(np.count_nonzero(values > limit))
-            last_index = int(np.flatnonzero(values == limit)[keep - count_above - 1])
-            return dataclasses.replace(
-                start, is_exact=True, low=limit, high=limit, row=last_index, quota=1
-            )
+            return cls._of_all_values(values, keep)
         start = start.with_count(keep) if is_exact or keep == total else start
         if start.is_final:
             return start
         rank, ordered = keep * size // total, np.sort(values)
         # A limit outside costs passes, never exactness.
-        slack = int(_SLACK * (_rank_deviation(values, rank, ordered[-1 - rank]) + 1))
+        slack = int(_SLACK * (_estimate_rank_deviation(values, rank, ordered[-1 - rank]) + 1))
         first, end = max(0, size - 1 - rank - slack), min(size, size - rank + slack)
         candidates, occurrences = np.unique(ordered[first:end], return_counts=True)
         least = 0 if is_exact else 1
@@ -159,6 +154,15 @@ class Cut:
             ),
             collect=2 * slack * total // size <= _SAMPLED_VALUES,
         )
+
+    @classmethod
+    def _of_all_values(cls, values: np.ndarray, keep: int) -> Cut:
+        """Build the final cut from the patterns of all values in their order."""
+        size = len(values)
+        limit = int(np.partition(values, size - keep)[size - keep])
+        count_above = int(np.count_nonzero(values > limit))
+        last_index = int(np.flatnonzero(values == limit)[keep - count_above - 1])
+        return cls(keep, size, low=limit, high=limit, row=last_index, quota=1)
 
     def with_count(self, keep: int) -> Cut:
         """Return the cut with the number of values to keep."""
@@ -319,25 +323,25 @@ class Tally:
     bins: np.ndarray | None = None
 
     @classmethod
-    def union(cls, parts: Sequence[Tally]) -> Tally:
+    def union(cls, tallies: Sequence[Tally]) -> Tally:
         """Return the joint counts of several consecutive blocks."""
-        bins = [part.bins for part in parts if part.bins is not None]
-        piece_lists = [part.pieces for part in parts if part.pieces is not None]
+        bins = [tally.bins for tally in tallies if tally.bins is not None]
+        piece_lists = [tally.pieces for tally in tallies if tally.pieces is not None]
         pieces = [piece for block_pieces in piece_lists for piece in block_pieces]
         fits_memory = (
-            len(piece_lists) == len(parts)
+            len(piece_lists) == len(tallies)
             and sum(len(piece.values) for piece in pieces) <= _MOST_COLLECTED_VALUES
         )
         return cls(
-            sum(part.above for part in parts),
-            sum(part.inside for part in parts),
-            sum(part.nonzero for part in parts),
+            sum(tally.above for tally in tallies),
+            sum(tally.inside for tally in tallies),
+            sum(tally.nonzero for tally in tallies),
             list(_join_small_pieces(pieces)) if fits_memory else None,
             np.sum(bins, axis=0) if bins else None,
         )
 
 
-def _rank_deviation(values: np.ndarray, rank: int, pattern: int) -> float:
+def _estimate_rank_deviation(values: np.ndarray, rank: int, pattern: int) -> float:
     """Return the standard deviation of a sampled pattern's rank, the number of sampled values above it.
 
     Neighbours are alike where some rows changed more than others, so the runs of the sample are compared.

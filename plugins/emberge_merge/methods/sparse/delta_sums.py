@@ -34,8 +34,8 @@ class SumOfDeltas:
         import numpy as np
         from emberge.numerics import LANES, add_lanes
 
-        lanes = np.zeros((rows.models, LANES))
-        rows.run("sums", self.squares, 0, lanes[:0], rows.models, lanes)
+        lanes = np.zeros((rows.count, LANES))
+        rows.run("sums", self.squares, 0, lanes[:0], rows.count, lanes)
         return add_lanes(lanes)
 
 
@@ -52,8 +52,8 @@ class SumsBeforeAndAfter:
         import numpy as np
         from emberge.numerics import LANES, add_lanes
 
-        before, after = (np.zeros((rows.models, LANES)) for _ in range(2))
-        rows.run("sums", False, rows.models, before, rows.models, after)
+        before, after = (np.zeros((rows.count, LANES)) for _ in range(2))
+        rows.run("sums", False, rows.count, before, rows.count, after)
         return add_lanes(before), add_lanes(after)
 
 

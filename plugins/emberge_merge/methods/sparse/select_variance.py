@@ -58,7 +58,7 @@ class SelectVariance(Ranking):
 class TakeVariance:
     """A change that replaces all models' deltas by their variance over the models."""
 
-    models: int
+    model_count: int
 
     kernel = "variance"
 
@@ -66,7 +66,7 @@ class TakeVariance:
         return _compute_variance(deltas)[None]
 
     def list_kernel_arguments(self) -> list[tuple[float, KernelIntegers]]:
-        return [(1 / self.models, (0, 0, 0))] * self.models
+        return [(1 / self.model_count, (0, 0, 0))] * self.model_count
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +74,7 @@ class KeepVaried:
     """A change that keeps all models' deltas where their variance is above zero and reaches a limit."""
 
     limit: Limit
-    models: int
+    model_count: int
 
     kernel = "select"
 
@@ -85,7 +85,7 @@ class KeepVaried:
         return deltas.mul_(variances.sign_())
 
     def list_kernel_arguments(self) -> list[tuple[float, KernelIntegers]]:
-        return [(1 / self.models, self.limit.as_kernel_integers())] * self.models
+        return [(1 / self.model_count, self.limit.as_kernel_integers())] * self.model_count
 
 
 def _compute_variance(deltas: Tensor) -> Tensor:
