@@ -8,8 +8,12 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from emberge.options.component_pages import (
+    build_component_pages,
+    format_option,
+    list_component_rows,
+)
 from emberge.plugins import KINDS, Plugins
-from emberge.recipes.describe import build_component_pages, format_option, list_component_rows
 from emberge.wording import Markdown, format_markdown_table
 from emberge_report import write_code_span
 

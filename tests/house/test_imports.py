@@ -190,7 +190,7 @@ TOGETHER = {
     "core/merging/test_full_disk.py": "emberge.tensor_files.tensor_writer",
     "core/merging/test_whole_models.py": "emberge.model_folder.model_files",
     "core/training/loop/test_packing.py": "emberge.encoding.token_pass",
-    "house/test_public_names.py": "emberge.recipes.describe",
+    "house/test_public_names.py": "emberge.options.component_pages",
     "merge_recipes/test_bidirlm_recipes.py": "emberge_mteb.hub_tasks",
     "merge_recipes/test_codiemb_paper.py": "emberge_mteb.hub_tasks",
     "plugins/codiemb/test_layer_softmax.py": "emberge.merging.statistics_file",

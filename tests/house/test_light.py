@@ -38,7 +38,7 @@ def test_importing_emberge_loads_no_heavy_library() -> None:
 def test_importing_every_room_that_plugins_are_found_by_loads_no_heavy_library() -> None:
     code = (
         "import emberge, emberge.plugins, emberge.hookspecs, emberge.recipes.parse.parse,"
-        " emberge.recipes.json_schema, emberge.recipes.describe,"
+        " emberge.recipes.json_schema, emberge.options.component_pages,"
         " emberge.recipes.preflight, emberge.cli.main;"
     )
     assert json.loads(python("-c", code + LOADED).stdout) == []

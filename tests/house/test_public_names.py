@@ -16,9 +16,9 @@ import pytest
 from emberge import ArtifactKind, load_plugins
 from emberge.cli import verbs
 from emberge.cli.verbs import VERBS
+from emberge.options import describe_component
+from emberge.options.component_pages import list_component_rows
 from emberge.plugins import KINDS
-from emberge.recipes import describe_component
-from emberge.recipes.describe import list_component_rows
 
 from tests.house.project import FACES, PLUGIN_FACES, plugin_packages, sources
 from tests.support.places import ROOT

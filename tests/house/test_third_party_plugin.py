@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
-from emberge.recipes import write_plugin
+from emberge.cli.new_plugin import write_plugin
 
 from tests.support import tiny
 from tests.support.commands import python

@@ -359,7 +359,7 @@ def verify(options: argparse.Namespace, _: object) -> int:
 
 def list_all(options: argparse.Namespace, plugins: Plugins) -> int:
     """List components."""
-    from emberge.recipes import list_components
+    from emberge.options import list_components
 
     width = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
     with pause_collections():  # most of the time goes into imports
@@ -370,7 +370,7 @@ def list_all(options: argparse.Namespace, plugins: Plugins) -> int:
 
 def show(options: argparse.Namespace, plugins: Plugins) -> int:
     """Describe a component."""
-    from emberge.recipes import describe_component
+    from emberge.options import describe_component
 
     print(describe_component(plugins, options.component).rstrip("\n"))
     return 0
@@ -386,7 +386,7 @@ def print_schema(_: argparse.Namespace, plugins: Plugins) -> int:
 
 def write_new_plugin(options: argparse.Namespace, _: object) -> int:
     """Write the repository of a new plugin."""
-    from emberge.recipes import write_plugin
+    from emberge.cli.new_plugin import write_plugin
 
     folder = write_plugin(options.name, options.out or Path(f"emberge-{options.name}"))
     print(f"written: {folder}; its README says how to go on")

@@ -1,9 +1,6 @@
 """Public names of recipes, each with the module that defines it."""
 
-from .describe import describe_component as describe_component
-from .describe import list_components as list_components
 from .json_schema import build_recipe_schema as build_recipe_schema
-from .new_plugin import write_plugin as write_plugin
 from .parse.parse import load_recipe as load_recipe
 from .parse.parse import read_named_recipe as read_named_recipe
 from .parse.parse import read_recipe_text as read_recipe_text

@@ -1,30 +1,23 @@
-"""What components are said to be: the list, the pages, their examples, and the shipped recipes."""
+"""The table and the pages of components, from their fields and docstrings, and the examples in them."""
 
 from __future__ import annotations
 
-import ast
 import shlex
-import tomllib
 from dataclasses import dataclass
-from pathlib import Path
 
 import pytest
 from emberge import (
     Launcher,
     MergeStrategy,
     PluginError,
-    RecipeError,
     hookimpl,
     load_plugins,
     parse_recipe,
 )
 from emberge.cli.arguments import parse as parse_words
-from emberge.options import read_component
-from emberge.recipes import describe_component, list_components, write_plugin
-from emberge.recipes.describe import build_component_pages, list_component_rows
-from emberge.recipes.run.step_run import list_plugins_behind
+from emberge.options import describe_component, list_components, read_component
+from emberge.options.component_pages import build_component_pages, list_component_rows
 
-from tests.support.places import ROOT
 from tests.support.reading import plugins
 
 
@@ -137,7 +130,7 @@ def test_every_installed_component_has_an_example_that_is_taken(name: str, kind:
         assert all(read_component(text, Launcher, INSTALLED, "--launcher") for text in given)
     else:
         recipe = parse_recipe(page["example"], INSTALLED)
-        used = [used for step in recipe.steps for used in list_plugins_behind(step, INSTALLED)]
+        used = [c.plugin for step in recipe.steps for c in INSTALLED.map_revisions(step.step)]
         assert page["plugin"] in used
         assert page["name"] in page["example"]
 
@@ -167,47 +160,3 @@ def test_only_components_that_have_all_words_are_listed() -> None:
     assert "ties" in names("vote"), "a word of its documentation"
     assert set(names("loss")) >= {"contrast", "rank"}
     assert names("pull", "together") == ["contrast"]
-
-
-EXAMPLE = ROOT / "examples" / "third_party_plugin"
-
-
-def contents(folder: Path) -> dict[str, str]:
-    skipped = ("__pycache__", ".pytest_cache", ".mypy_cache", ".ruff_cache", "out")
-    files = [f for f in folder.rglob("*") if f.is_file() and not set(skipped) & set(f.parts)]
-    return {str(f.relative_to(folder)): f.read_text("utf-8") for f in files}
-
-
-def test_a_new_plugin_is_like_the_example_under_its_own_name(tmp_path: Path) -> None:
-    assert contents(write_plugin("acme", tmp_path / "new")) == contents(EXAMPLE)
-    folder = write_plugin("my_bags", tmp_path / "src" / "bags")
-    assert folder == tmp_path / "src" / "bags"
-    files = contents(folder)
-    assert not [name for name, text in files.items() if "acme" in (name + text).lower()]
-    project = tomllib.loads(files["pyproject.toml"])
-    assert project["project"]["name"] == "emberge-my-bags"
-    assert project["project"]["entry-points"]["emberge"] == {"my_bags": "emberge_my_bags"}
-    assert "emberge_my_bags/__init__.py" in files
-    assert all(ast.parse(text) for name, text in files.items() if name.endswith(".py") and text)
-
-
-@pytest.mark.parametrize(
-    ("name", "why"),
-    [("", "small letters"), ("My-Bags", "small letters"), ("lambda", "word of Python")],
-)
-def test_an_invalid_plugin_name_is_refused(name: str, why: str, tmp_path: Path) -> None:
-    with pytest.raises(RecipeError, match=why) as caught:
-        write_plugin(name, tmp_path / "new")
-    assert "\n" not in str(caught.value)
-    assert list(tmp_path.iterdir()) == []
-
-
-def test_an_existing_or_unwritable_folder_is_refused_and_unchanged(tmp_path: Path) -> None:
-    (tmp_path / "emberge-bags").mkdir()
-    (tmp_path / "emberge-bags" / "mine.txt").write_text("mine")
-    with pytest.raises(RecipeError, match=r"emberge-bags .*another place"):
-        write_plugin("bags", tmp_path / "emberge-bags")
-    assert contents(tmp_path / "emberge-bags") == {"mine.txt": "mine"}
-    (tmp_path / "file").write_text("")
-    with pytest.raises(RecipeError, match="bags cannot be written"):
-        write_plugin("bags", tmp_path / "file" / "bags")

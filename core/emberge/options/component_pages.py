@@ -14,7 +14,8 @@ from dataclasses import MISSING
 from typing import Any
 
 from emberge.errors import PluginError, suggest
-from emberge.options import Option, add_article, document_options
+from emberge.options.forms import Option, add_article
+from emberge.options.option_docs import document_options
 from emberge.plugins import KINDS, Component, Plugins
 from emberge.wording import make_plural
 
