@@ -117,7 +117,7 @@ class Stage:
 
     @property
     def statistics_of(self) -> Literal["models", "labels"]:
-        """What the statistics that it reads were measured of: "models" or "labels".
+        """The owners of the statistics that it reads: "models" or "labels".
 
         An entry of "models" was measured of exactly the model that it is used for, by the content's
         fingerprint. An entry of "labels" has the name of a model or group, and may be measured of another

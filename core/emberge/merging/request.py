@@ -137,7 +137,7 @@ class MergeRequest:
     """The number of layers that the models must have, if a recipe states it."""
     tokens: VocabularyPolicy = field(default_factory=VocabularyPolicy)
     weights_by: str = ""
-    """What will give the weights, for a plan made before they are known: `step found`."""
+    """The source of weights that are not known when the merge is planned, such as `step found`."""
     as_adapter: bool = False
     """True if the result has no file but weights."""
 
