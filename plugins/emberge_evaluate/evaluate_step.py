@@ -30,16 +30,18 @@ from emberge_evaluate.requirements import Requirement
 from emberge_evaluate.score_result import build_scores, find_forgetting_group
 from emberge_evaluate.scores import ColumnKey
 from emberge_evaluate.scores_file import SCORES_FILE, write_scores
-from emberge_evaluate.scoring import Plans, plan_tasks, score_model
-from emberge_evaluate.scoring_step import (
+from emberge_evaluate.scoring import (
     ModelScoring,
+    Plans,
     build_scoring_parts,
     choose_evaluators,
     choose_free_name,
     find_unknown_words,
     map_scoring_parts,
+    plan_tasks,
     preview_tasks,
     read_part_scores,
+    score_model,
 )
 from emberge_evaluate.task_groups import DOMAIN_BY_WORD
 

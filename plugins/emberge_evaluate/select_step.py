@@ -30,12 +30,13 @@ from emberge.wording import count_noun, join_some, make_file_name
 from emberge_evaluate.comparison import Judge
 from emberge_evaluate.mean_loss import LOSS
 from emberge_evaluate.model_ranking import Ranked, Selection, rank_models
-from emberge_evaluate.scoring import plan_tasks, score_model
-from emberge_evaluate.scoring_step import (
+from emberge_evaluate.scoring import (
     ModelScoring,
     choose_free_name,
     find_unknown_words,
+    plan_tasks,
     preview_tasks,
+    score_model,
 )
 from emberge_evaluate.task_groups import DOMAIN_BY_WORD, GROUP_BY_WORD, average_scores
 

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, NamedTuple, get_args
 
-from emberge import TaskKind
+from emberge import TaskKind, split_parts
+from emberge.contracts import list_media_kinds
 from emberge.hashes import hash_texts
 from emberge_data import (
     ClassificationData,
@@ -16,9 +17,8 @@ from emberge_data import (
     PairData,
     RerankingData,
     RetrievalData,
+    list_eval_texts,
 )
-
-from emberge_mteb.task_media import SideModalities, find_media_sides
 
 # Main metric of each kind of task unless its catalogue names another, in mteb's words.
 METRICS: Mapping[TaskKind, str] = {
@@ -47,6 +47,56 @@ _MEDIA_TASK_TYPES: Mapping[TaskKind, str] = {
     "retrieval": "Any2AnyRetrieval",
     "reranking": "Any2AnyReranking",
 }
+
+
+class SideModalities(NamedTuple):
+    """Modalities of queries and of documents, at least one each."""
+
+    queries: list[str]
+    documents: list[str]
+
+    @property
+    def modalities(self) -> list[str]:
+        """Modalities of both sides, each once."""
+        return list(dict.fromkeys([*self.queries, *self.documents]))
+
+    @property
+    def category(self) -> str | None:
+        """Mteb's code for the two sides, such as "t2i"; None if it has none."""
+        from mteb.abstasks.task_metadata import TaskCategory
+
+        letters = ["".join(name[0] for name in side) for side in self]
+        category = "2".join(letters)
+        return category if category in get_args(TaskCategory) else None
+
+
+def find_media_sides(data: EvalData) -> SideModalities | None:
+    """Return the modalities of a retrieval or reranking set; None without media and for other kinds of sets.
+
+    Mteb gives the texts of other kinds of sets to a model unchanged, so there the texts contain references to
+    media.
+    """
+    if not isinstance(data, RetrievalData | RerankingData):
+        return None
+    if not list_media_kinds(text for _, text in list_eval_texts(data)):
+        return None
+    if isinstance(data, RetrievalData):
+        queries: Iterable[str] = data.queries.values()
+        documents: Iterable[str] = data.corpus.values()
+    else:
+        queries = data.queries
+        both = (*data.positives, *data.negatives)
+        documents = (text for texts in both for text in texts)
+    sides = SideModalities(_list_modalities(queries), _list_modalities(documents))
+    # Without a word for the pair mteb gives each side the columns of both.
+    return sides if sides.category else SideModalities(sides.modalities, sides.modalities)
+
+
+def _list_modalities(texts: Iterable[str]) -> list[str]:
+    """Return the modalities of one side, media first, as mteb writes its pairs."""
+    text_list = list(texts)
+    worded = any(isinstance(part, str) for text in text_list for part in split_parts(text))
+    return [*list_media_kinds(text_list), *(["text"] if worded else [])]
 
 
 def choose_main_metric(eval_set: EvalSet) -> str:

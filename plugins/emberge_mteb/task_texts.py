@@ -1,14 +1,17 @@
-"""Texts of a task as a model embeds them, and the prompts before them."""
+"""Inputs of a task as texts with references to media, and the prompts before them."""
 
 from __future__ import annotations
 
 import shutil
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
-from emberge_mteb.task_media import read_batch_inputs
+from emberge import DataError, Media, MediaKind, join_parts
+from emberge.media import MediaFolder
+
+_KINDS: tuple[MediaKind, ...] = get_args(MediaKind)
 
 
 @dataclass(frozen=True)
@@ -57,11 +60,47 @@ class TaskTexts:
 
     def read_texts(self, batches: Any) -> list[str]:
         """Return the texts of the batches of one of mteb's loaders, in order."""
-        from emberge.media import MediaFolder
-
         folder = MediaFolder(self._media)
         return [text for batch in batches for text in read_batch_inputs(batch, folder)]
 
     def find_prompt(self, side: str | None, task_metadata: Any) -> str:
         """Return the prompt of a side, or of both where they are alike (None)."""
         return self._prompts.choose(task_metadata.name, task_metadata.type, side, self.placeholders)
+
+
+def read_batch_inputs(batch: Mapping[str, Any], folder: MediaFolder) -> list[str]:
+    """Return the inputs of a batch with `image`, `audio` and `text`, or some of them, in that order.
+
+    A column of media has Pillow images, `{array, sampling_rate}`, lists of these, or for a local set texts
+    with references to media.
+
+    Raises:
+        DataError: if a batch has video.
+    """
+    if "video" in batch:
+        raise DataError("a task of videos cannot be scored; leave it out")
+    columns: list[Any] = [*_KINDS, "text"]
+    present_columns = [column for column in columns if column in batch]
+    rows = zip(*(batch[column] for column in present_columns), strict=True)
+    return [
+        join_parts(
+            [
+                part
+                for column, value in zip(present_columns, row, strict=True)
+                for part in _yield_parts(column, value, folder)
+            ]
+        )
+        for row in rows
+    ]
+
+
+def _yield_parts(column: Any, value: Any, folder: MediaFolder) -> Iterator[str | Media]:
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, Sequence):
+        for part in value:
+            yield from _yield_parts(column, part, folder)
+    elif column == "image":
+        yield folder.add_image(value)
+    elif value is not None:
+        yield folder.add_clip(value["array"], value["sampling_rate"])

@@ -54,11 +54,6 @@ class ReportedStep:
         return self.artifact.base.name if self.artifact.base is not None else None
 
     @property
-    def parents(self) -> tuple[str, ...]:
-        """Names of the models that this one was made from."""
-        return tuple(parent.removeprefix("$") for parent in self.artifact.parents)
-
-    @property
     def steps(self) -> int | None:
         """Number of a training's optimizer steps; None if it is unknown."""
         loss = self.curves.get("loss")

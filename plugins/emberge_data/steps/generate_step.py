@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 from emberge import (
     Artifact,
@@ -19,6 +20,7 @@ from emberge import (
     Step,
     WholeNumber,
     Workspace,
+    hash_evenly,
 )
 from emberge.contracts import DataOrigin, Expected, Split, to_json
 from emberge.wording import count_noun, join_some
@@ -26,20 +28,28 @@ from emberge.wording import count_noun, join_some
 from emberge_data.documents.cutting import TextPassage, cut_document
 from emberge_data.documents.document_files import read_documents
 from emberge_data.steps.outcome import TABLE_FILE, Outcome, SetChanges, write_changes
-from emberge_data.steps.structure_queries import STRUCTURE_KINDS, StructureKind
+from emberge_data.steps.structure_queries import (
+    STRUCTURE_KINDS,
+    StructureKind,
+    WrittenQuery,
+    write_from_structure,
+)
+from emberge_data.steps.text_similarity import ComparedTexts, normalise
 
 if TYPE_CHECKING:
     from emberge_data.documents.source_document import SourceDocument
-    from emberge_data.steps.divided_documents import DataPart
-    from emberge_data.steps.structure_queries import WrittenQuery
 
 
 DOCUMENTS_FILE = "documents.jsonl"
 # Documents that a check reads, and passages that it shows.
 _CHECKED_DOCUMENTS, _SHOWN_PASSAGES = 30, 3
 _PartShare = Annotated[float, NumberRange(least=0, below=1)]
-# Similarity to an earlier document at which a document is left out.
-_NEAR_COPY = 0.6
+_DataPart = Literal["train", "dev", "test"]
+# Similarity to an earlier document at which a document is left out, and the characters of the runs by which
+# documents are compared: shorter runs are common to most long texts.
+_NEAR_COPY, _SHINGLE = 0.6, 24
+# With fewer documents, runs of so many passages are divided in place of documents.
+_FEW_DOCUMENTS, _RUN_PASSAGES = 20, 5
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -107,15 +117,12 @@ class GenerateQueries(Step):
         context.note("documents", [f"{noun} read here, with {len(passages):,} passages:", *lines])
 
     def run(self, workspace: Workspace) -> Artifact:
-        from emberge_data.steps.divided_documents import FEW_DOCUMENTS, divide_passages
-        from emberge_data.steps.structure_queries import write_from_structure
-
         documents = self._read(workspace)
         groups = [cut_document(document) for document in documents]
-        parts = divide_passages(groups, dev=self.dev, test=self.test, seed=workspace.seed)
-        if len(documents) < FEW_DOCUMENTS and (self.dev or self.test):
+        parts = _divide_passages(groups, dev=self.dev, test=self.test, seed=workspace.seed)
+        if len(documents) < _FEW_DOCUMENTS and (self.dev or self.test):
             workspace.warn(
-                f"there are fewer than {FEW_DOCUMENTS} documents, so the parts are divided by runs of "
+                f"there are fewer than {_FEW_DOCUMENTS} documents, so the parts are divided by runs of "
                 "passages: queries of the test ask for passages of documents that the training has "
                 "seen in part"
             )
@@ -124,8 +131,6 @@ class GenerateQueries(Step):
 
     def _read(self, workspace: Workspace) -> Sequence[SourceDocument]:
         """Return the documents without near copies of earlier ones, and warn of those left out."""
-        from emberge_data.steps.divided_documents import find_copies
-
         reading = read_documents(
             workspace.data(self.documents),
             workspace.readers,
@@ -135,7 +140,7 @@ class GenerateQueries(Step):
             workspace.warn(warning)
         workspace.progress(0, 0, note="near copies")
         documents = reading.documents
-        copies = find_copies(documents, workspace.work / "keys", _NEAR_COPY)
+        copies = _find_copies(documents, workspace.work / "keys")
         if copies:
             names = join_some(documents[number].name for number in copies)
             workspace.warn(
@@ -148,7 +153,7 @@ class GenerateQueries(Step):
         workspace: Workspace,
         passages: Sequence[TextPassage],
         queries: Sequence[WrittenQuery],
-        parts: Sequence[DataPart],
+        parts: Sequence[_DataPart],
     ) -> Artifact:
         """Write the passages, a file of pairs for each part, their catalogue and the counts."""
         from emberge_data.written_sets import write_entries, write_json_rows
@@ -156,7 +161,7 @@ class GenerateQueries(Step):
         folder = workspace.folder
         rows = ({"id": p.id, "title": p.context, "text": p.text} for p in passages if p.full_text)
         passage_count = write_json_rows(folder / DOCUMENTS_FILE, rows)
-        shares: Mapping[DataPart, float] = {"train": 1, "dev": self.dev, "test": self.test}
+        shares: Mapping[_DataPart, float] = {"train": 1, "dev": self.dev, "test": self.test}
         changes: list[SetChanges] = []
         entries: dict[str, Any] = {}
         for part, share in shares.items():
@@ -188,12 +193,66 @@ class GenerateQueries(Step):
             table=TABLE_FILE,
         )
 
-    def _describe_part(self, name: str, part: DataPart, row_count: int) -> dict[str, Any]:
+    def _describe_part(self, name: str, part: _DataPart, row_count: int) -> dict[str, Any]:
         """Return a part's entry of the catalogue, with the origin of its documents."""
         entry: dict[str, Any] = {"name": name, "file": f"{part}.jsonl", "rows": row_count}
         entry |= {"task": "retrieval", "symmetric": False}
         entry |= {"source": facts} if (facts := to_json(self.source)) else {}
         return entry if part == "train" else {**entry, "documents": DOCUMENTS_FILE}
+
+
+def _find_copies(documents: Sequence[SourceDocument], folder: Path) -> list[int]:
+    """Return the numbers of documents that are near copies of earlier ones, such as versions of a page.
+
+    Documents are near copies if the Jaccard similarity of their runs of _SHINGLE characters reaches
+    _NEAR_COPY. Keys are in a temporary file in `folder`.
+    """
+    import numpy as np
+
+    from emberge_data.steps.text_copies import join_near_copies
+
+    texts = [
+        normalise("\n".join(section.text for section in document.sections))
+        for document in documents
+    ]
+    numbers = np.arange(len(texts))
+    first = join_near_copies(
+        lambda number: ComparedTexts("", (texts[number],)),
+        numbers,
+        folder,
+        threshold=_NEAR_COPY,
+        size=_SHINGLE,
+    )
+    return [int(number) for number in numbers[first != numbers]]
+
+
+def _divide_passages(
+    passages: Sequence[Sequence[TextPassage]], *, dev: float, test: float, seed: int
+) -> list[_DataPart]:
+    """Return the part of each passage, in order; `passages` has those of each document.
+
+    Documents are divided, and with fewer than _FEW_DOCUMENTS of them runs of _RUN_PASSAGES passages.
+
+    Raises:
+        DataError: if there are too few passages for all parts.
+    """
+    flat = [passage.id for group in passages for passage in group]
+    units = [group[0].id for group in passages for _ in group]
+    if len(set(units)) < _FEW_DOCUMENTS:
+        units = [flat[place - place % _RUN_PASSAGES] for place in range(len(flat))]
+    order = sorted(dict.fromkeys(units), key=lambda unit: hash_evenly("part", seed, unit))
+    held_out, dev_count = (
+        max(1, round(share * len(order))) if share else 0 for share in (test, dev)
+    )
+    parts: list[_DataPart] = ["test"] * held_out
+    parts += ["dev"] * dev_count
+    if len(parts) >= len(order):
+        raise DataError(
+            "the documents have too few passages for all parts; add documents, or set dev: 0 or test: 0"
+        )
+    parts += ["train"] * (len(order) - len(parts))
+    part_by_unit = dict(zip(order, parts, strict=True))
+    return [part_by_unit[unit] for unit in units]
 
 
 def _build_outcome(number: int, query: WrittenQuery, passage: TextPassage) -> Outcome:

@@ -18,10 +18,10 @@ from emberge_data import RetrievalData
 from emberge_mteb.evaluator import Mteb
 from emberge_mteb.hub_tasks import build_hub_tasks
 from emberge_mteb.local_sets import EvalEntry
+from emberge_mteb.local_tasks import find_media_sides
 from emberge_mteb.models import VectorModel, build_model_meta
 from emberge_mteb.scoring import score_task
-from emberge_mteb.task_media import find_media_sides, read_batch_inputs
-from emberge_mteb.task_texts import Prompts, TaskTexts
+from emberge_mteb.task_texts import Prompts, TaskTexts, read_batch_inputs
 
 from tests.support.bench import BACKBONE, Bench, model_at
 from tests.support.media_models import RATE, drawing, media_model, tone
