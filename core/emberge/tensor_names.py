@@ -153,7 +153,7 @@ def modernise_name(name: str) -> str:
     return _NORM_PARAMETER.sub(lambda match: f"{match[1]}.{_USUAL_PARAMETER[match[2]]}", name)
 
 
-def find_task(config: Mapping[str, Any]) -> str | None:
+def _find_task(config: Mapping[str, Any]) -> str | None:
     """Return the task of a saved model's class: `ForMaskedLM`, "" for a plain model, None if unknown."""
     listed = config.get("architectures")
     if not isinstance(listed, list) or not listed or not _CAPITAL.match(str(listed[0])):
@@ -168,20 +168,20 @@ def find_head(name: str) -> str:
     return f"{first}.{inner.partition('.')[0]}" if first == "cls" else first
 
 
-def find_heads(outside: Iterable[str], inside: Iterable[str], *, wrapped: bool) -> frozenset[str]:
+def _find_heads(
+    outside: Sequence[str], inside: Sequence[str], *, has_prefix: bool
+) -> frozenset[str]:
     """Return the canonical names of the tensors of task heads, and of an encoder's decoder.
 
     `inside` are the names that had the backbone's prefix, and `outside` those that had not. If the backbone
-    has no prefix (`wrapped` is False), all names are in `inside`.
+    has no prefix (`has_prefix` is False), all names are in `inside`.
     """
-    inside = list(inside)
     heads = {name for name in inside if find_head(name) == POOLER}
     if any(name.startswith("encoder.") for name in inside):
         heads |= {name for name in inside if find_head(name) == _DECODER_HEAD}
-    if not wrapped:
+    if not has_prefix:
         heads |= {name for name in inside if find_head(name).partition(".")[0] in _KNOWN_HEADS}
         return frozenset(heads)
-    outside = list(outside)
     layered_heads = {find_head(name) for name in outside if _NUMBERED_LAYER.search(name)}
     for name in outside:
         head = find_head(name)
@@ -192,27 +192,27 @@ def find_heads(outside: Iterable[str], inside: Iterable[str], *, wrapped: bool) 
 
 @dataclass(frozen=True)
 class TensorNames:
-    """One model's tensors under canonical names.
-
-    `prefix` was removed from the backbone's names, and `wrapper` is its beginning, which a training's wrapper
-    added and no class would load. `heads` names the tensors of the task's head. `task` is the end of the
-    class's name (`ForMaskedLM`; "" for a plain model, None if unknown). `tied` is True if the language head
-    is the input embedding, and None if the config does not say. `left_out` names the tensors outside the text
-    trunk, if only the trunk is used. `modules` are the prefixes of further modules' tensors (`2_Dense.`), and
-    `folder` is the model's folder, for messages. `untied_copies` are the copies (`TIED_NAMES`) that are
-    stored with other numbers than their originals, which classes then do not tie.
-    """
+    """One model's tensors under canonical names."""
 
     prefix: str
+    """The prefix that was removed from the backbone's names."""
     specs: Mapping[str, TensorSpec]
     wrapper: str = ""
+    """The beginning of `prefix` that a training's wrapper added, and that no class would load."""
     heads: frozenset[str] = frozenset()
+    """The tensors of the task's head."""
     task: str | None = None
+    """The end of the class's name (`ForMaskedLM`); "" for a plain model, None if unknown."""
     tied: bool | None = None
+    """True if the language head is the input embedding; None if the config does not say."""
     left_out: tuple[str, ...] = ()
+    """The tensors outside the text trunk, if only the trunk is used."""
     modules: tuple[str, ...] = ()
+    """The prefixes of further modules' tensors (`2_Dense.`)."""
     folder: Path = Path()
+    """The model's folder, for messages."""
     untied_copies: frozenset[str] = frozenset()
+    """The copies (`TIED_NAMES`) stored with other numbers than their originals, which no class then ties."""
 
     @classmethod
     def of(
@@ -228,14 +228,14 @@ class TensorNames:
         Raises:
             CheckpointError: if two tensors would get the same name.
         """
-        trunk = [n for n in stored if not (modules and n.startswith(modules))]
+        trunk = [name for name in stored if not name.startswith(modules)]
         outer_prefix = _find_outer_prefix(trunk)
         prefix = outer_prefix + find_prefix(name.removeprefix(outer_prefix) for name in trunk)
         specs: dict[str, TensorSpec] = {}
         backbone_names: list[str] = []
         other_names: list[str] = []
         for name, spec in stored.items():
-            if modules and name.startswith(modules):
+            if name.startswith(modules):
                 short = name
             elif name.startswith(prefix):
                 short = modernise_name(name.removeprefix(prefix))
@@ -250,16 +250,15 @@ class TensorNames:
                 other_names.append(short)
             if short in specs:
                 raise CheckpointError(
-                    f"{folder}: tensors '{specs[short].name}' and '{name}' are both '{short}' of "
-                    f"the backbone"
+                    f"{folder}: tensors '{specs[short].name}' and '{name}' are both '{short}' of the backbone"
                 )
             specs[short] = spec
         return cls(
             prefix,
             specs,
             wrapper=outer_prefix.partition("thinker.")[0],
-            heads=find_heads(other_names, backbone_names, wrapped=prefix != outer_prefix),
-            task=find_task(config),
+            heads=_find_heads(other_names, backbone_names, has_prefix=prefix != outer_prefix),
+            task=_find_task(config),
             tied=config.get("tie_word_embeddings"),
             modules=modules,
             folder=folder,
@@ -267,7 +266,7 @@ class TensorNames:
 
     def find_embedding(self) -> TensorSpec | None:
         """Return the input embedding, which is also the language head if the two are tied."""
-        return next((self.specs[name] for name in self.specs if name in _EMBEDDING_NAMES), None)
+        return next((s for name, s in self.specs.items() if name in _EMBEDDING_NAMES), None)
 
     def find_original(self, name: str) -> TensorSpec | None:
         """Return the tensor of equal shape that `name`, one of `TIED_NAMES`, copies in a tied model."""
