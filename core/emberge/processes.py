@@ -35,9 +35,9 @@ def explain_end(code: int, printed: Iterable[str]) -> str:
 
 # Environment variables: the number that torchrun gives a process, how many processes there are, and the id of
 # the process that started the ranks of `--ranks`.
-_RANK, _SIZE, _STARTER = "RANK", "WORLD_SIZE", "EMBERGE_RANKS_STARTER"
+_RANK_VARIABLE, _SIZE_VARIABLE, _STARTER_VARIABLE = "RANK", "WORLD_SIZE", "EMBERGE_RANKS_STARTER"
 # Address at which ranks of this machine find each other.
-_HOST = "127.0.0.1"
+_LOCAL_ADDRESS = "127.0.0.1"
 
 
 def read_rank_and_size(environment: Mapping[str, str] = os.environ) -> tuple[int, int]:
@@ -46,14 +46,16 @@ def read_rank_and_size(environment: Mapping[str, str] = os.environ) -> tuple[int
     Raises:
         RecipeError: if the rank or the size is not a number, or the rank is not below the size.
     """
+    rank_text = environment.get(_RANK_VARIABLE, "0")
+    size_text = environment.get(_SIZE_VARIABLE, "1")
     try:
-        rank, size = int(environment.get(_RANK, "0")), int(environment.get(_SIZE, "1"))
+        rank, size = int(rank_text), int(size_text)
     except ValueError:
         rank, size = -1, 0
     if not 0 <= rank < size:
         raise RecipeError(
-            f"RANK={environment.get(_RANK)} and WORLD_SIZE={environment.get(_SIZE)} are no rank and number "
-            "of ranks; start by torchrun or accelerate launch, or use --ranks"
+            f"RANK={rank_text} and WORLD_SIZE={size_text} are no rank and number of ranks; start by torchrun "
+            "or accelerate launch, or use --ranks"
         )
     return rank, size
 
@@ -92,7 +94,7 @@ def run_ranks(words: Sequence[str], count: int) -> int:
 
     logging.disable()  # torch's own report of a failure is long, and is not for users
     command, *arguments = build_python_command("-m", "emberge", *words)
-    os.environ[_STARTER] = str(os.getpid())
+    os.environ[_STARTER_VARIABLE] = str(os.getpid())
     with tempfile.TemporaryDirectory(prefix="emberge-ranks-") as folder:
         logs = DefaultLogsSpecs(folder, redirects=dict.fromkeys(range(1, count), Std.ALL))
         config = LaunchConfig(
@@ -101,8 +103,8 @@ def run_ranks(words: Sequence[str], count: int) -> int:
             nproc_per_node=count,
             run_id="emberge",
             rdzv_backend="c10d",
-            rdzv_endpoint=f"{_HOST}:0",
-            local_addr=_HOST,
+            rdzv_endpoint=f"{_LOCAL_ADDRESS}:0",
+            local_addr=_LOCAL_ADDRESS,
             max_restarts=0,
             logs_specs=logs,
         )
@@ -122,13 +124,13 @@ def run_ranks(words: Sequence[str], count: int) -> int:
             ) from None
         finally:
             logging.disable(logging.NOTSET)
-            del os.environ[_STARTER]
+            del os.environ[_STARTER_VARIABLE]
     return 0
 
 
 def end_with_starter() -> None:
     """From now on, end this process as soon as the process that started it by `run_ranks` has ended."""
-    starter = os.environ.get(_STARTER)
+    starter = os.environ.get(_STARTER_VARIABLE)
     if starter is not None:
         threading.Thread(target=_wait_for_starter, args=(int(starter),), daemon=True).start()
 

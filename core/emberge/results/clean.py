@@ -48,7 +48,7 @@ def find_leftovers(out: Path) -> list[Leftover]:
         raise OutInUseError(
             f"{out_folder.path} is in use by {holder}; clean it when that has ended, nothing was removed"
         )
-    return list(_find_all(out_folder))
+    return list(_measure_leftovers(out_folder))
 
 
 def remove_leftovers(out: Path, confirmed: Collection[Path]) -> list[Leftover]:
@@ -60,13 +60,13 @@ def remove_leftovers(out: Path, confirmed: Collection[Path]) -> list[Leftover]:
     """
     out_folder = OutFolder(Path(out).resolve())
     with FileLock(out_folder.lock).lock():
-        removable = [one for one in _find_all(out_folder) if one.path in confirmed]
+        removable = [one for one in _measure_leftovers(out_folder) if one.path in confirmed]
         for leftover in removable:
             _remove_folder(leftover.path)
     return removable
 
 
-def _find_all(out_folder: OutFolder) -> Iterator[Leftover]:
+def _measure_leftovers(out_folder: OutFolder) -> Iterator[Leftover]:
     steps = read_record(out_folder.status).get("steps")
     listed = steps if isinstance(steps, list) else []
     last_steps = [s for s in listed if isinstance(s, dict) and {"id", "state"} <= s.keys()]

@@ -17,7 +17,7 @@ from emberge.wording import count_noun, join_some
 CHANGING_FILES = ("README.md",)
 """Files of a result that may change after its step: a card is its reader's to correct."""
 _DIFFERENCE_REMEDY = "get it again from where the folder came from, or run the recipe again"
-_VOCABULARIES = ("vocab.txt", "merges.txt")  # other texts in a model's folder are users' notes
+_VOCABULARY_FILES = ("vocab.txt", "merges.txt")  # other texts in a model's folder are users' notes
 
 
 class UnsoundResultError(CheckpointError):
@@ -58,7 +58,7 @@ def find_differences(folder: Path, hashes: HashCache | None = None) -> Iterator[
             yield from _compare_file(folder, name, recorded, hashes)
     for path in list_hashed_files(folder) if record.get("kind") == "model" else ():
         name = path.relative_to(folder).as_posix()
-        is_note = path.suffix == ".txt" and path.name not in _VOCABULARIES
+        is_note = path.suffix == ".txt" and path.name not in _VOCABULARY_FILES
         if name not in listed and name not in CHANGING_FILES and not is_note:
             yield f"{name} was added"
 

@@ -34,8 +34,8 @@ class UnorderedHasher:
     """A hasher of one file, from its header on, whose pieces are written in any order.
 
     An early piece stays in its buffer. Early pieces beyond the limit, and bytes that were in the file before,
-    are read back from the file when their turn comes. For all files with the same `early`, only one thread at
-    a time may make calls.
+    are read back from the file when their turn comes. For all files with the same `early_pieces`, only one
+    thread at a time may make calls.
     """
 
     def __init__(
@@ -43,72 +43,72 @@ class UnorderedHasher:
         file: DirectFile,
         opening: bytes,
         release: Callable[[FilledBuffer], None],
-        early: EarlyPieces,
+        early_pieces: EarlyPieces,
     ) -> None:
-        self._file, self._release, self._counter = file, release, early
+        self._file, self._release, self._early_pieces = file, release, early_pieces
         self._hasher = xxhash.xxh3_128(opening)
-        self._seen = len(opening)
+        self._hashed_bytes = len(opening)
         # Pieces whose turn has not come: sizes by position, and the buffers of those that are still in one.
         self._sizes: dict[int, int] = {}
         self._buffers: dict[int, FilledBuffer] = {}
-        self._sound = True
+        self._is_sound = True
 
     def add_piece(self, piece: FilledBuffer) -> None:
         """Take a written piece; its buffer is released now or later."""
-        if piece.position < self._seen or piece.position in self._sizes:
+        if piece.position < self._hashed_bytes or piece.position in self._sizes:
             self._give_up()  # it is written again, so its hash is no longer right
-        if not self._sound:
+        if not self._is_sound:
             self._release(piece)
             return
         self._sizes[piece.position] = len(piece.data)
         self._buffers[piece.position] = piece
-        self._counter.count += 1
-        self._hash_known()
-        if self._buffers and self._counter.count > MOST_EARLY_PIECES:
+        self._early_pieces.count += 1
+        self._hash_next_pieces()
+        if self._buffers and self._early_pieces.count > MOST_EARLY_PIECES:
             self._release_buffer(max(self._buffers))
 
     def finish(self, size: int) -> str | None:
         """Return the XXH3 hash of the file of `size` bytes, in hex; None if the file must be read for it."""
-        while self._sound and self._seen < size:
+        while self._is_sound and self._hashed_bytes < size:
             next_position = min(self._sizes, default=size)
-            if next_position < self._seen:
+            if next_position < self._hashed_bytes:
                 self._give_up()
-            self._read_back(next_position - self._seen)
-            self._hash_known()
-        return str(self._hasher.hexdigest()) if self._sound else None
+            self._read_back(next_position - self._hashed_bytes)
+            self._hash_next_pieces()
+        return str(self._hasher.hexdigest()) if self._is_sound else None
 
-    def _hash_known(self) -> None:
+    def _hash_next_pieces(self) -> None:
         """Hash the next pieces, as far as they have been written."""
-        while self._sound and self._seen in self._sizes:
-            position = self._seen
+        while self._is_sound and self._hashed_bytes in self._sizes:
+            position = self._hashed_bytes
             size = self._sizes.pop(position)
             if position in self._buffers:
                 self._hasher.update(self._buffers[position].data)
-                self._seen += size
+                self._hashed_bytes += size
                 self._release_buffer(position)
             else:
                 self._read_back(size)
 
     def _read_back(self, size: int) -> None:
         """Read the next bytes back from the file and hash them, or give up if they cannot be read."""
-        while self._sound and size > 0:
+        while self._is_sound and size > 0:
             try:
-                piece = self._file.read(min(size, _READ_BYTES), self._seen)
+                piece = self._file.read(min(size, _READ_BYTES), self._hashed_bytes)
             except OSError:
                 piece = b""
             if not piece:
                 self._give_up()
             self._hasher.update(piece)
-            self._seen += len(piece)
+            self._hashed_bytes += len(piece)
             size -= len(piece)
 
     def _give_up(self) -> None:
-        self._sound = False
+        self._is_sound = False
         for position in list(self._buffers):
             self._release_buffer(position)
 
     def _release_buffer(self, position: int) -> None:
-        self._counter.count -= 1
+        self._early_pieces.count -= 1
         self._release(self._buffers.pop(position))
 
 

@@ -111,6 +111,11 @@ def test_a_buckets_file_has_size_and_version_and_stays_open(bucket: Bucket) -> N
     assert ServerFile.list_files("s3://b/m").keys() == {"config.json", "1_Pooling/config.json"}
 
 
+def test_a_header_longer_than_its_file_is_refused_before_it_is_read(bucket: Bucket) -> None:
+    with pytest.raises(CheckpointError, match="is truncated or no safetensors file, as its header"):
+        ServerFile("s3://b/m", 100, "one").build_note()
+
+
 def test_a_file_is_opened_again_after_a_failed_read(bucket: Bucket) -> None:
     file = ServerFile("s3://b/m", 100, "one")
     assert file.read(0, 1) == b"\0"
