@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import fcntl
 import os
 import random
@@ -15,7 +14,6 @@ from typing import Any
 
 import pytest
 import torch
-from emberge.errors import UnwrittenError
 from emberge.hashes import HashCache, noting_hashes
 from emberge.tensor_files import TensorSpec, TensorWriter, tensor_writer
 from emberge.tensor_files.write_queue import BUFFER_COUNT, PAGE_BYTES
@@ -166,39 +164,3 @@ def test_work_after_writes_runs_when_the_bytes_are_in_the_file(
     gate.set()
     writer.finish()
     assert seen == dict.fromkeys(tensors, True)
-
-
-@pytest.mark.parametrize("at", [1, 5])
-def test_a_full_disk_is_an_error_and_ends_the_journal(
-    at: int, tensors: dict[str, Tensor], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    writer = writer_of(tmp_path, tensors)
-    writer.begin()
-    real, calls = os.pwrite, []
-
-    def full(handle: int, data: Any, place: int) -> int:
-        calls.append(1)
-        if len(calls) > at:
-            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-        return real(handle, data, place)
-
-    monkeypatch.setattr(os, "pwrite", full)
-    journal: list[str] = []
-
-    def write_all() -> None:
-        for name, start, piece in pieces(tensors, 1 << 20):
-            writer.write(name, start, piece)
-            writer.run_after_writes(partial(journal.append, name))
-        writer.finish()
-
-    with pytest.raises(UnwrittenError, match=r"\w could not be written .No space.*make room"):
-        write_all()
-    writer.close()
-    monkeypatch.setattr(os, "pwrite", real)
-    assert len(journal) <= at
-    again = writer_of(tmp_path, tensors)
-    again.begin()
-    write(again, [one for one in pieces(tensors, 1 << 20) if one[0] not in journal])
-    again.finish()
-    save_file(tensors, tmp_path / "expected", metadata={"format": "pt"})
-    assert (tmp_path / "model.safetensors").read_bytes() == (tmp_path / "expected").read_bytes()
