@@ -93,6 +93,7 @@ def read_adapter_config(folder: Path) -> AdapterConfig:
 
 
 def _refuse_unsupported(path: Path, config: Mapping[str, Any]) -> None:
+    """Refuse options that are unknown, or by which the base's weights would change too."""
     start = config.get("init_lora_weights")
     if not any(start is plain or start == plain for plain in _PLAIN_STARTS):
         raise CheckpointError(
@@ -158,6 +159,7 @@ def hash_origin(names: TensorNames, checkpoint: Checkpoint) -> str:
 
 
 def _sample_stretches(size: int) -> Iterator[tuple[int, int]]:
+    """Yield (first byte, length) of the stretches to hash: of all bytes, or of evenly spread pages."""
     if size <= _WHOLE_HASH_BYTES:
         yield 0, size
         return

@@ -26,7 +26,7 @@ from emberge.tensor_names import HEAD, PEFT_PREFIX, TensorNames, modernise_name
 
 _PICKLE_FILE = "adapter_model.bin"
 _FACTOR_NAME = re.compile(
-    r"(?P<module>.+)\.(?P<part>lora_A|lora_B|lora_embedding_A|lora_embedding_B|lora_magnitude_vector)"
+    r"(?P<module>.+)\.(?P<factor>lora_A|lora_B|lora_embedding_A|lora_embedding_B|lora_magnitude_vector)"
     r"(?:\.(?!weight$)\w+)?(?:\.weight)?"
 )
 _COPY_NAME = re.compile(r"\.(?:base_layer|modules_to_save\.\w+)(?=\.)")
@@ -58,10 +58,8 @@ class Adapter:
     whole_tensors: Mapping[str, TensorSpec]
 
 
-def read_adapter(folder: Path, *, whole: bool = True) -> Adapter | None:
-    """Read an adapter's config and header.
-
-    The result is None for a folder without the adapter's weights, unless `whole` requires them.
+def read_adapter(folder: Path, *, needs_weights: bool = True) -> Adapter | None:
+    """Read an adapter's config and header; None without the adapter's weights, unless it `needs_weights`.
 
     Raises:
         CheckpointError: if the adapter is missing, damaged or pickled, or cannot be merged.
@@ -74,38 +72,37 @@ def read_adapter(folder: Path, *, whole: bool = True) -> Adapter | None:
                 f"{folder / _PICKLE_FILE}: is a pickle, which can run any code when it is opened; convert it "
                 f"safely with `emberge safetensors {folder}`"
             )
-        if whole:
+        if needs_weights:
             raise CheckpointError(f"{folder}: has no {ADAPTER_WEIGHTS}; get the file")
         return None
     specs, metadata = read_header(file)
+    return Adapter(folder, config, metadata, *_sort_tensors(config, specs))
+
+
+def _sort_tensors(
+    config: AdapterConfig, specs: Mapping[str, TensorSpec]
+) -> tuple[dict[str, AdaptedModule], dict[str, TensorSpec]]:
+    """Return the factors of an adapter by module, and its whole tensors by name."""
     modules: dict[str, AdaptedModule] = {}
     whole_tensors: dict[str, TensorSpec] = {}
-    for name, spec in specs.items():
-        if _UNUSED_COPY_PART not in name:
-            _sort_tensor(config, spec, name.removeprefix(PEFT_PREFIX), modules, whole_tensors)
-    return Adapter(folder, config, metadata, modules, whole_tensors)
-
-
-def _sort_tensor(
-    config: AdapterConfig,
-    spec: TensorSpec,
-    name: str,
-    modules: dict[str, AdaptedModule],
-    full: dict[str, TensorSpec],
-) -> None:
-    if match := _FACTOR_NAME.fullmatch(name):
-        module = modules.setdefault(match["module"], AdaptedModule())
-        module.factors[_EMBEDDING_FACTORS.get(match["part"], match["part"])] = spec
-        module.embeds |= match["part"] in _EMBEDDING_FACTORS
-    else:
+    for stored_name, spec in specs.items():
+        if _UNUSED_COPY_PART in stored_name:
+            continue
+        name = stored_name.removeprefix(PEFT_PREFIX)
+        if match := _FACTOR_NAME.fullmatch(name):
+            module = modules.setdefault(match["module"], AdaptedModule())
+            module.factors[_EMBEDDING_FACTORS.get(match["factor"], match["factor"])] = spec
+            module.embeds |= match["factor"] in _EMBEDDING_FACTORS
+            continue
         plain_name = _COPY_NAME.sub("", name)
         if "lora_" in plain_name:
             raise CheckpointError(
                 f"{config.path.parent}: the tensor '{spec.name}' is of a kind that is not supported; fold "
                 "the adapter into its base with the library that trained it and merge the whole model"
             )
-        if plain_name == name or plain_name not in full:
-            full[plain_name] = spec
+        if plain_name == name or plain_name not in whole_tensors:
+            whole_tensors[plain_name] = spec
+    return modules, whole_tensors
 
 
 class AdaptedCheckpoint(Checkpoint):
@@ -181,7 +178,7 @@ class AdaptedCheckpoint(Checkpoint):
 
     @functools.cached_property
     def _adapted(self) -> TensorNames | None:
-        adapter = read_adapter(self.adapter.trunk, whole=False)
+        adapter = read_adapter(self.adapter.trunk, needs_weights=False)
         if adapter is None:
             return None
         require_base(adapter.config, adapter.metadata, self.base.tensor_names, self.base)
@@ -204,7 +201,7 @@ def warn_of_adapter(name: str, checkpoint: Checkpoint | None) -> Iterator[str]:
     if not isinstance(checkpoint, AdaptedCheckpoint):
         return
     with suppress(EmbergeError):  # reading the model raises it
-        adapter = read_adapter(checkpoint.adapter.trunk, whole=False)
+        adapter = read_adapter(checkpoint.adapter.trunk, needs_weights=False)
         if adapter is None or not checkpoint.has_weights:
             return
         warning = describe_other_base(adapter.config, adapter.metadata, checkpoint.base.folder)
@@ -248,7 +245,10 @@ class _AdapterApplier:
         self.base_names = AdapterNames(known, checkpoint, adapter.folder.name, self.base.name)
 
     def apply(self) -> TensorNames:
-        self._place_whole()
+        """Return the base's tensors with the adapter's whole tensors, and with its changes of others."""
+        for name, spec in self.adapter.whole_tensors.items():
+            base_name = self._find_base_name(name)
+            self.specs[base_name] = _cast_saved(self.specs[base_name], spec)
         for name, module in self.adapter.modules.items():
             self._adapt_module(name, module)
         self.base_names.require_one_prefix()
@@ -258,37 +258,35 @@ class _AdapterApplier:
                 self.specs[HEAD] = self.names.specs[HEAD]
         return dataclasses.replace(self.names, specs=self.specs)
 
-    def _place_whole(self) -> None:
-        for name, spec in self.adapter.whole_tensors.items():
-            base_name = self.base_names.find_name(name)
-            if base_name is None:
-                raise self._build_unknown_name_error(name)
-            self.specs[base_name] = _cast_saved(self.specs[base_name], spec)
+    def _find_base_name(self, name: str) -> str:
+        """Return the base's name of an adapter's tensor; refuse a tensor that the base lacks."""
+        base_name = self.base_names.find_name(name)
+        if base_name is None:
+            raise self._build_error(
+                f"it changes '{name}', which {self.base.name} does not have; name the base that it "
+                f"was trained on{f', {self.adapter.config.base}' if self.adapter.config.base else ''}"
+            )
+        return base_name
 
     def _adapt_module(self, name: str, module: AdaptedModule) -> None:
-        base_name = self.base_names.find_name(f"{name}.weight")
-        if base_name is None:
-            raise self._build_unknown_name_error(f"{name}.weight")
+        """Replace a module's weight by one that is changed while it is read."""
+        base_name = self._find_base_name(f"{name}.weight")
         origin = self.specs[base_name]
         if not origin.mergeable:
             raise self._build_error(
                 f"'{name}' is {origin.dtype} in the base, which cannot be adapted"
             )
-        changes = tuple(self._list_changes(name, module, origin))
+        low_rank = self._read_low_rank(name, module, origin)
+        magnitude = self._read_magnitude(name, module, origin, low_rank.transposed)
+        changes: tuple[Change, ...] = (low_rank, *([magnitude] if magnitude is not None else []))
         shape, dtype = origin.shape, origin.dtype
         self.specs[base_name] = AdaptedSpec(
             origin.name, shape, dtype, origin=origin, changes=changes
         )
 
-    def _list_changes(
-        self, name: str, module: AdaptedModule, origin: TensorSpec
-    ) -> Iterator[Change]:
-        low_rank = self._read_low_rank(name, module, origin)
-        yield low_rank
-        yield from self._read_magnitude(name, module, origin, low_rank.transposed)
-
     def _read_low_rank(self, name: str, module: AdaptedModule, origin: TensorSpec) -> LowRank:
-        a, b = (module.factors.get(part) for part in ("lora_A", "lora_B"))
+        """Return the addition of a module's two factors, whose shapes must fit the base's tensor."""
+        a, b = module.factors.get("lora_A"), module.factors.get("lora_B")
         if a is None or b is None or len(a.shape) < 2 or len(b.shape) < 2:
             raise self._build_error(f"'{name}' lacks one of its two factors; get the adapter again")
         config, rank = self.adapter.config, a.shape[0]
@@ -296,15 +294,15 @@ class _AdapterApplier:
             raise self._build_error(
                 f"'{name}' has rank {rank} and its config says {config.rank_of(name)}; get both files again"
             )
-        out, wide = b.shape[0], as_row_shape(a.shape)[1]
-        is_consistent = b.elements == out * rank
-        plain_shape, turned = (out, wide), (wide, out)
-        transposed = module.embeds or (config.transposed and out == wide)
-        if as_row_shape(origin.shape) != plain_shape:
-            transposed = True
-        if not is_consistent or as_row_shape(origin.shape) != (
-            turned if transposed else plain_shape
-        ):
+        outputs, inputs = b.shape[0], as_row_shape(a.shape)[1]
+        stored = as_row_shape(origin.shape)
+        transposed = (
+            module.embeds
+            or (config.transposed and outputs == inputs)
+            or stored != (outputs, inputs)
+        )
+        expected = (inputs, outputs) if transposed else (outputs, inputs)
+        if b.elements != outputs * rank or stored != expected:
             raise self._build_error(
                 f"'{name}' has factors of shape {list(a.shape)} and {list(b.shape)}, and the base's "
                 f"{list(origin.shape)} cannot take them; name the base that it was trained on"
@@ -313,24 +311,18 @@ class _AdapterApplier:
 
     def _read_magnitude(
         self, name: str, module: AdaptedModule, origin: TensorSpec, transposed: bool
-    ) -> Iterator[MagnitudeScale]:
+    ) -> MagnitudeScale | None:
+        """Return the scaling of a DoRA module's outputs; None for an adapter without magnitudes."""
         m = module.factors.get("lora_magnitude_vector")
         if (m is not None) != self.adapter.config.magnitudes:
             has, says = ("has", "no DoRA") if m is not None else ("lacks", "DoRA")
             raise self._build_error(f"'{name}' {has} magnitudes and its config says {says}")
-        if m is not None:
-            outputs = as_row_shape(origin.shape)[1 if transposed else 0]
-            if m.elements != outputs:
-                raise self._build_error(
-                    f"'{name}' has {m.elements} magnitudes for {outputs} outputs"
-                )
-            yield MagnitudeScale(m, transposed)
-
-    def _build_unknown_name_error(self, name: str) -> CheckpointError:
-        return self._build_error(
-            f"it changes '{name}', which {self.base.name} does not have; name the base that it "
-            "was trained on" + (f", {self.adapter.config.base}" if self.adapter.config.base else "")
-        )
+        if m is None:
+            return None
+        outputs = as_row_shape(origin.shape)[1 if transposed else 0]
+        if m.elements != outputs:
+            raise self._build_error(f"'{name}' has {m.elements} magnitudes for {outputs} outputs")
+        return MagnitudeScale(m, transposed)
 
     def _build_error(self, message: str) -> CheckpointError:
         return CheckpointError(f"{self.adapter.folder}: {message}")

@@ -30,13 +30,15 @@ if TYPE_CHECKING:
     from emberge.merging.tokens.token_plan import TokenPlan
 
 
-def plan_merge(request: MergeRequest, *, whole: bool = False) -> MergePlan:
+def plan_merge(request: MergeRequest, *, needs_weights: bool = False) -> MergePlan:
     """Plan a merge from all models' headers and configs, and list what is wrong with it as `problems`.
 
-    No weights are read, and nothing is raised. With `whole`, a model without weights is a problem.
+    No weights are read, and nothing is raised. If it `needs_weights`, a model without weights is a problem.
     """
     files = request.list_files()
-    names_by_model, checkpoints, header_problems = _read_headers(request, whole=whole)
+    names_by_model, checkpoints, header_problems = _read_headers(
+        request, needs_weights=needs_weights
+    )
     problems = [*find_request_problems(request), *header_problems]
     unseen = frozenset({m.name for m in request.all_inputs} - names_by_model.keys())
     try:
@@ -56,7 +58,7 @@ def plan_merge(request: MergeRequest, *, whole: bool = False) -> MergePlan:
         template=template,
         future_models=unseen,
     )
-    if template is not None and template_names is None and not whole:
+    if template is not None and template_names is None and not needs_weights:
         return _plan_from_folders(plan, template, checkpoints)
     if template is None or template_names is None or (problems and unseen):
         return plan
@@ -76,7 +78,7 @@ def use_plan(plan: MergePlan | None, request: MergeRequest) -> MergePlan:
         and _leave_out_unknown(plan.request) == _leave_out_unknown(request)
     )
     if plan is None or not is_same_work:
-        return plan_merge(request, whole=True)
+        return plan_merge(request, needs_weights=True)
     return replace(plan, request=request)
 
 
@@ -92,11 +94,11 @@ def _leave_out_unknown(request: MergeRequest) -> MergeRequest:
 
 
 def _read_headers(
-    request: MergeRequest, *, whole: bool
+    request: MergeRequest, *, needs_weights: bool
 ) -> tuple[dict[str, TensorNames], dict[str, Checkpoint], list[Problem]]:
     """Return the names of each model's tensors, its checkpoint, and the problems of reading them.
 
-    With `whole` all weights must exist.
+    If it `needs_weights`, all weights must exist.
     """
     problems: list[Problem] = []
     names_by_model: dict[str, TensorNames] = {}
@@ -113,11 +115,11 @@ def _read_headers(
                 checkpoint = open_model(folder, model.adapter)
             checkpoints[model.name] = checkpoint
             if checkpoint.has_weights:
-                names = checkpoint.tensor_names if whole else checkpoint.find_names()
+                names = checkpoint.tensor_names if needs_weights else checkpoint.find_names()
                 if names is not None:
                     is_trunk = model.part == "text"
                     names_by_model[model.name] = names.select_text_trunk() if is_trunk else names
-            elif whole or describe_other_format(checkpoint.trunk):
+            elif needs_weights or describe_other_format(checkpoint.trunk):
                 checkpoint.require_weights()
         except EmbergeError as error:
             problems.append(Problem(str(error)))

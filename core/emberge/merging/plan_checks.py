@@ -44,8 +44,9 @@ def find_request_problems(request: MergeRequest) -> Iterator[Problem]:
 
 
 def _find_chain_problems(
-    chain: Sequence[Stage], models: Sequence[str], groups: Sequence[str], base: bool
+    chain: Sequence[Stage], models: Sequence[str], groups: Sequence[str], has_base: bool
 ) -> Iterator[Problem]:
+    """Yield the problems of a chain for models with these names and groups: of its order and of each link."""
     if not chain or not isinstance(chain[-1], MergeStrategy):
         ending = f"'{chain[-1].name_in_messages}' is a transform" if chain else "it is empty"
         yield Problem(f"a strategy must end with a link that merges, and {ending}")
@@ -54,7 +55,7 @@ def _find_chain_problems(
             yield Problem(f"'{link.name_in_messages}' ends a strategy and can only stand last")
     incoming = models
     for link in chain:
-        problems = list(_find_link_problems(link, models, groups, base))
+        problems = list(_find_link_problems(link, models, groups, has_base))
         if models != incoming:
             readers = (one for one in walk_stages([link]) if one.statistics_of == "models")
             problems += [Problem(_explain_order(one)) for one in readers]
@@ -70,11 +71,12 @@ def _find_chain_problems(
 
 
 def _find_link_problems(
-    link: Stage, models: Sequence[str], groups: Sequence[str], base: bool
+    link: Stage, models: Sequence[str], groups: Sequence[str], has_base: bool
 ) -> Iterator[Problem]:
+    """Yield the problems of a link for the models that reach it."""
     if models and len(models) not in link.arity:
         yield Problem(_explain_arity(link, len(models)))
-    if link.base_policy == "required" and not base:
+    if link.base_policy == "required" and not has_base:
         yield Problem(f"'{link.name_in_messages}' needs a base; name it under 'base'")
     for text in link.problems(models, groups):
         yield Problem(f"'{link.name_in_messages}': {text}")
@@ -135,22 +137,11 @@ class FolderComparison:
 def compare_folders(
     request: MergeRequest, template: Checkpoint, checkpoints: Mapping[str, Checkpoint]
 ) -> FolderComparison:
-    """Compare architectures and stated facts of all models with the template's."""
+    """Compare architectures and stated facts of all models, and of the base, with the template's."""
     option = "base" if request.as_adapter else "template"
     remedy = f"merge models of one architecture, or choose one with '{option}'"
     members = {m.name: checkpoints[m.name] for m in request.inputs if m.name in checkpoints}
-    differences: list[str] = []
-    for model in request.inputs:
-        other = members.get(model.name)
-        if other is None or other.folder == template.folder:
-            continue
-        pair = ModelPair(template, other)
-        texts = (
-            pair.find_trunk_differences()
-            if model.part == "text"
-            else pair.find_differences(modules=request.template is None)
-        )
-        differences += [f"'{template.folder.name}' and '{model.name}': {text}" for text in texts]
+    differences = list(_compare_architectures(request, template, members))
     facts = JoinedFacts.of(
         template,
         members,
@@ -180,6 +171,23 @@ def compare_folders(
         texts = ModelPair(template, base).find_differences(modules=False)
         problems += [Problem(f"{names}: {text}; {remedy}") for text in texts]
     return FolderComparison(problems, warnings, facts, are_comparable)
+
+
+def _compare_architectures(
+    request: MergeRequest, template: Checkpoint, members: Mapping[str, Checkpoint]
+) -> Iterator[str]:
+    """Yield the differences by which a model's tensors are incomparable with the template's."""
+    for model in request.inputs:
+        other = members.get(model.name)
+        if other is None or other.folder == template.folder:
+            continue
+        pair = ModelPair(template, other)
+        if model.part == "text":
+            texts = pair.find_trunk_differences()
+        else:
+            texts = pair.find_differences(modules=request.template is None)
+        for text in texts:
+            yield f"'{template.folder.name}' and '{model.name}': {text}"
 
 
 def _find_other_experts(members: Mapping[str, Checkpoint]) -> Iterator[Problem]:
@@ -237,6 +245,7 @@ def find_template_problems(
 
 
 def _list_filters(request: MergeRequest) -> Iterator[tuple[str, str]]:
+    """Yield each filter of rules, weights and options as (whose it is, filter)."""
     yield from (("a rule", rule.filter) for rule in request.rules if rule.filter != "*")
     for model in request.all_inputs:
         yield from ((f"the weight of '{model.name}'", f) for f in model.weight.filters)

@@ -240,36 +240,25 @@ def _build_merge_job(
     statistics: MergeStatistics | None,
     kernels: KernelLibrary | None,
 ) -> MergeJob:
-    request, shape, layer = plan.request, tensor.result.shape, plan.layers[tensor.name]
-    number = request.find_chain(tensor.name)
-    entries = None if statistics is None else statistics.of(number, tensor, layer, reader)
+    """Build the job that merges a tensor by its chain from the models that have it."""
+    request, number = plan.request, plan.request.find_chain(tensor.name)
     present = [(m, s) for m, s in zip(request.inputs, tensor.sources, strict=True) if s is not None]
-    models = [model for model, _ in present]
-    base, partial_rows, weights = None, None, plan.map_weights(tensor)
+    base = None
     if tensor.base is not None and any(
         link.base_policy != "forbidden" for link in chains[number].links
     ):
         base = FileSource(request.base.name if request.base else "", tensor.base, reader)
+    block = _build_empty_block(plan, tensor, [model for model, _ in present], base is not None)
+    partial_rows = entries = None
     if plan.token_plan is not None:
         from emberge.merging.tokens.token_rows import find_partial_rows
 
-        partial_rows = find_partial_rows(
-            [source for _, source in present],
-            tensor.base if base is not None else None,
-            [weights[model.name] for model in models],
-        )
-    block = Block(
-        name=tensor.name,
-        shape=shape,
-        layer=layer,
-        models=tuple(model.name for model in models),
-        groups=tuple(model.group for model in models),
-        rows=DeltaProgram(NoRows(len(models), shape, request.dtype, base is not None)),
-        weights=np.array([weights[model.name] for model in models], np.float64),
-        statistics={} if entries is None else entries,
-        seed=request.seed,
-        fingerprints=tuple(model.fingerprint or model.name for model in models),
-    )
+        specs = [source for _, source in present]
+        base_spec = tensor.base if base is not None else None
+        partial_rows = find_partial_rows(specs, base_spec, block.weights.tolist())
+    if statistics is not None:
+        entries = statistics.of(number, tensor, block.layer, reader)
+        block = block.replace(statistics=entries)
     return MergeJob(
         tensor.result,
         [FileSource(model.name, source, reader) for model, source in present],
@@ -283,7 +272,26 @@ def _build_merge_job(
     )
 
 
+def _build_empty_block(
+    plan: MergePlan, tensor: TensorPlan, models: Sequence[MergeInput], has_base: bool
+) -> Block:
+    """Build the block of a tensor without its rows."""
+    request, shape, weights = plan.request, tensor.result.shape, plan.map_weights(tensor)
+    return Block(
+        name=tensor.name,
+        shape=shape,
+        layer=plan.layers[tensor.name],
+        models=tuple(model.name for model in models),
+        groups=tuple(model.group for model in models),
+        rows=DeltaProgram(NoRows(len(models), shape, request.dtype, has_base)),
+        weights=np.array([weights[model.name] for model in models], np.float64),
+        seed=request.seed,
+        fingerprints=tuple(model.fingerprint or model.name for model in models),
+    )
+
+
 def _build_copy_job(plan: MergePlan, tensor: TensorPlan, reader: TensorReader) -> CopyJob:
+    """Build the job that copies a tensor, and compares its bytes with those of models in other files."""
     assert tensor.origin is not None
     names = [m.name for m in plan.request.inputs]
     equal_sources = [

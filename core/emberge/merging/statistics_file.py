@@ -73,18 +73,18 @@ class Statistics:
         ]
         return self._write(folder / name, specs, lambda spec: [view_bytes(tensors[spec.name])])
 
-    def write_joined(self, folder: Path, parts: Sequence[Path]) -> Path:
+    def write_joined(self, folder: Path, files: Sequence[Path]) -> Path:
         """Write the entries of several files into one file with this metadata, in pieces; return its path.
 
         Raises:
             CheckpointError: if two files have the same entry.
         """
         specs: dict[str, TensorSpec] = {}
-        for part in parts:
-            for name, spec in StatisticsFile.open(part).specs.items():
+        for file in files:
+            for name, spec in StatisticsFile.open(file).specs.items():
                 if name in specs:
                     raise CheckpointError(
-                        f"{part}: '{name}' was measured twice; name the models apart"
+                        f"{file}: '{name}' was measured twice; name the models apart"
                     )
                 specs[name] = spec
         return self._write(

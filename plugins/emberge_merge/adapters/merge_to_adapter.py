@@ -76,7 +76,7 @@ def merge_to_adapter(
         CheckpointError: as `merge_checkpoints`; also if a model has another base, or an adapter of the base's
             trunk cannot represent a change.
     """
-    plan = plan_merge(replace(request, out_dtype=request.dtype), whole=True)
+    plan = plan_merge(replace(request, out_dtype=request.dtype), needs_weights=True)
     plan.raise_problems(find_adapter_problems(plan, base, truncation, combination))
     assert base.folder is not None
     builder = _AdapterBuilder(plan, Checkpoint(base.folder), combination, truncation)

@@ -169,9 +169,9 @@ def test_a_run_uses_the_plan_of_its_check_unless_weights_have_changed(
     plans: list[Any] = []
     read_headers = merge_planning._read_headers
 
-    def count_plans(request: MergeRequest, *, whole: bool) -> Any:
+    def count_plans(request: MergeRequest, *, needs_weights: bool) -> Any:
         plans.append(request)
-        return read_headers(request, whole=whole)
+        return read_headers(request, needs_weights=needs_weights)
 
     monkeypatch.setattr(merge_planning, "_read_headers", count_plans)
     changed = shutil.copytree((place / "b").resolve(), place / "d") / "model.safetensors"

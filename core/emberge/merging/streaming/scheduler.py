@@ -234,6 +234,7 @@ class _TensorScheduler:
         position: int,
         device: str,
     ) -> None:
+        """Add a granule's measures to the reducer, after waiting for a slower thread if need be."""
         # Measures ahead of a slow thread's would pile up in memory. The next position of a reducer was begun
         # before all that wait for it, so some thread always continues.
         self._wait_while(lambda: position > reducer.next + 4 * self._limits.workers)
@@ -241,6 +242,7 @@ class _TensorScheduler:
         reducer.add(position, measures if device == "cpu" else _move_to_cpu(measures))
 
     def _produce_block(self, unit: _Unit, job: TensorJob, rows: range, device: str) -> None:
+        """Produce rows of a tensor and put them; after the tensor's last block report it as finished."""
         piece = job.produce(rows, unit.measures[id(job)], device)
         _require_fit(job, rows, piece)
         self._put(job, rows.start * job.grid[1], piece)

@@ -99,8 +99,9 @@ class _TokenAligner:
         return (f"no model has a row for the tokens {token_list}; nothing is done about them",)
 
     def _summarise_rows(self, rows: int, maps: Mapping[str, array[int]]) -> str:
+        """Return a line for the terminal: how many rows come from all models, from some and from none."""
         lacking_rows = [
-            {row for row, place in enumerate(maps[model.name]) if place == NO_ROW}
+            {row for row, model_row in enumerate(maps[model.name]) if model_row == NO_ROW}
             for model in self.models
         ]
         partial, absent = set[int]().union(*lacking_rows), set[int].intersection(*lacking_rows)
@@ -209,10 +210,10 @@ class ByIds(_TokenAligner):
 
     def _refuse_twins(self, token_by_id: Mapping[int, str]) -> None:
         """Record a clash for each token that has two ids."""
-        places: dict[str, int] = {}
+        id_by_token: dict[str, int] = {}
         for token_id, token in token_by_id.items():
-            if places.setdefault(token, token_id) != token_id:
-                self._note_twin(token, places[token], token_id)
+            if id_by_token.setdefault(token, token_id) != token_id:
+                self._note_twin(token, id_by_token[token], token_id)
 
     def _note_twin(self, token: str, first: int, second: int) -> None:
         clash = f"the models have different tokenizers: {quote_token(token)} is id {first} in one"

@@ -59,17 +59,17 @@ class TokenPlan:
             facts.update(name.encode() + b"\x00" + self.row_maps[name].tobytes())
         return facts.hexdigest()
 
-    def write(self, out: Path, trunk: Path) -> None:
+    def write(self, result: Path, trunk: Path) -> None:
         """Write the new tokens into the tokenizer files of a result, and the number of rows into the config.
 
-        `out` is the result's folder, `trunk` that of its transformer; both have all files of the template.
+        `result` is the result's folder, `trunk` that of its transformer; both have all files of the template.
         """
         config = trunk / "config.json"
         if self.rows is not None and config.is_file():
             _write_json(config, TrunkConfig(read_object(config)).change({"vocab_size": self.rows}))
         if not self.new_tokens:
             return
-        folder = trunk if (trunk / "tokenizer.json").is_file() else out
+        folder = trunk if (trunk / "tokenizer.json").is_file() else result
         if (folder / "tokenizer.json").is_file():
             _insert_tokens(folder, self.new_tokens)
         else:
@@ -121,9 +121,10 @@ def _read_owner_vocabulary(token: NewToken) -> Any:
 
 
 def _insert_token(model: dict[str, Any], token: NewToken) -> None:
+    """Give a token its id in the base vocabulary, in place of the token that has this id."""
     vocabulary = model["vocab"]
     if isinstance(vocabulary, dict):
-        for text in [text for text, place in vocabulary.items() if place == token.id]:
+        for text in [text for text, token_id in vocabulary.items() if token_id == token.id]:
             del vocabulary[text]
         vocabulary[token.text] = token.id
     else:
@@ -144,7 +145,7 @@ def _require_ids(model: dict[str, Any], added: Sequence[dict[str, Any]]) -> None
 def _append_merges(model: dict[str, Any], new: Sequence[NewToken]) -> None:
     """Append the owners' merges that produce the new tokens, in the form of the existing merges."""
     merges = model["merges"]
-    text = bool(merges) and isinstance(merges[0], str)
+    are_texts = bool(merges) and isinstance(merges[0], str)
     pairs = {TokenizerFiles.split_merge(merge) for merge in merges}
     for folder in dict.fromkeys(token.owner.folder for token in new):
         path = folder / "tokenizer.json"
@@ -152,7 +153,7 @@ def _append_merges(model: dict[str, Any], new: Sequence[NewToken]) -> None:
             pair = TokenizerFiles.split_merge(merge)
             if pair not in pairs and {*pair, "".join(pair)} <= model["vocab"].keys():
                 pairs.add(pair)
-                merges.append(" ".join(pair) if text else list(pair))
+                merges.append(" ".join(pair) if are_texts else list(pair))
 
 
 def _set_vocabulary_lines(path: Path, new: Sequence[NewToken]) -> None:

@@ -129,7 +129,7 @@ def _move_rows(spec: TensorSpec, index: array[int]) -> TokenRows:
 class PartialRows:
     """Rows of tokens that some models lack; each becomes the weighted mean of the models that have it.
 
-    `is_partial` marks these rows, and `specs` are the models' tensors and, last, the base's or None.
+    `is_partial` marks these rows, `specs` are the models' tensors, and `base` is that of the base.
     """
 
     is_partial: NDArray[np.bool_]
