@@ -15,7 +15,7 @@ from emberge_bidirlm.processors import build_processor_config, list_token_names
 from emberge_bidirlm.specialist import Specialist, TowerKind
 from emberge_bidirlm.target import RopeFrom
 
-_KINDS: tuple[TowerKind, ...] = ("vision", "audio")
+_TOWER_KINDS: tuple[TowerKind, ...] = ("vision", "audio")
 _OPENING_NOTE = (
     "sentence-transformers needs torchvision to open it, for text too, as its processor of images does; "
     "emberge does not"
@@ -68,7 +68,7 @@ class Compose(Step):
     def specialists(self) -> dict[TowerKind, ModelRef]:
         """The models with towers, by kind of input."""
         references = {"vision": self.vision, "audio": self.audio}
-        return {kind: references[kind] for kind in _KINDS if references[kind] is not None}  # type: ignore[misc]
+        return {kind: references[kind] for kind in _TOWER_KINDS if references[kind] is not None}  # type: ignore[misc]
 
     @property
     def models(self) -> dict[str, ModelRef]:
@@ -108,13 +108,13 @@ class Compose(Step):
         self, text: Checkpoint, specialists: Mapping[TowerKind, Specialist], context: Preflight
     ) -> Iterator[Problem]:
         try:
-            plan = Composition(text, specialists, self.rope_from, self.names)
+            composition = Composition(text, specialists, self.rope_from, self.names)
         except EmbergeError as error:
             yield context.problem(str(error), "text")
             return
-        yield from (context.warning(warning, "text") for warning in plan.warnings)
-        if plan.tokens.summary:
-            context.note("tokenizers", [plan.tokens.summary])
+        yield from (context.warning(warning, "text") for warning in composition.warnings)
+        if composition.tokens.summary:
+            context.note("tokenizers", [composition.tokens.summary])
 
     def run(self, workspace: Workspace) -> Artifact:
         models = {option: workspace.model(model) for option, model in self.models.items()}
@@ -124,11 +124,13 @@ class Compose(Step):
                 for option, model in models.items()
             }
             specialists = {k: Specialist(k, Checkpoint(folders[k])) for k in self.specialists}
-            plan = Composition(Checkpoint(folders["text"]), specialists, self.rope_from, self.names)
-            for warning in plan.warnings if self._needs_steps else ():
+            composition = Composition(
+                Checkpoint(folders["text"]), specialists, self.rope_from, self.names
+            )
+            for warning in composition.warnings if self._needs_steps else ():
                 workspace.warn(warning)
-            _build(plan, [model.fingerprint for model in models.values()], workspace)
-            details = _describe_result(plan)
+            _build(composition, [model.fingerprint for model in models.values()], workspace)
+            details = _describe_result(composition)
         return Artifact(
             kind="model",
             size=models["text"].size,
@@ -136,7 +138,7 @@ class Compose(Step):
             details={"composed": details},
             origin="changed",
             made_by="composing",
-            warnings=() if self._needs_steps else plan.warnings,
+            warnings=() if self._needs_steps else composition.warnings,
         )
 
 
@@ -146,38 +148,38 @@ def _require_processor(specialist: Specialist) -> None:
     build_processor_config({specialist.kind: specialist}, "")
 
 
-def _build(plan: Composition, content: list[str], workspace: Workspace) -> None:
+def _build(composition: Composition, content: list[str], workspace: Workspace) -> None:
     from emberge.merging import build_result
 
     build_result(
         workspace,
-        [tensor.spec.with_name(tensor.name) for tensor in plan.tensors],
-        template=plan.text,
-        key=[plan.key, content],
-        models={tensor.name: tensor.source for tensor in plan.tensors},
-        files=plan.files,
-        complete=plan.complete,
+        [tensor.spec.with_name(tensor.name) for tensor in composition.tensors],
+        template=composition.text,
+        key=[composition.key, content],
+        models={tensor.name: tensor.source for tensor in composition.tensors},
+        files=composition.files,
+        complete=composition.complete,
     )
 
 
-def _describe_result(plan: Composition) -> dict[str, Any]:
+def _describe_result(composition: Composition) -> dict[str, Any]:
     """Return the artifact's details: class, positions, towers, size and new tokens."""
     towers = {
         kind: {
-            "of": plan.names[kind],
+            "of": composition.names[kind],
             "tensors": len(entry.tower),
             "parameters": sum(spec.elements for spec in entry.tower.values()),
         }
-        for kind, entry in plan.specialists.items()
+        for kind, entry in composition.specialists.items()
     }
     facts: dict[str, Any] = {
-        "class": plan.target.architecture,
-        "rope_theta": plan.rope["rope_theta"],
+        "class": composition.target.architecture,
+        "rope_theta": composition.rope["rope_theta"],
         "towers": towers,
-        "parameters": sum(tensor.spec.elements for tensor in plan.tensors),
+        "parameters": sum(tensor.spec.elements for tensor in composition.tensors),
     }
-    if plan.rope.get("mrope_section"):
-        facts["mrope_section"] = plan.rope["mrope_section"]
-    if plan.tokens.new_tokens:
-        facts["new_tokens"] = {entry.text: entry.id for entry in plan.tokens.new_tokens}
+    if composition.rope.get("mrope_section"):
+        facts["mrope_section"] = composition.rope["mrope_section"]
+    if composition.tokens.new_tokens:
+        facts["new_tokens"] = {entry.text: entry.id for entry in composition.tokens.new_tokens}
     return facts

@@ -28,15 +28,15 @@ from emberge_bidirlm.processors import (
 )
 from emberge_bidirlm.specialist import Specialist, TowerKind
 from emberge_bidirlm.target import (
-    TRUNK,
+    TRUNK_PREFIX,
     ComposedClass,
     RopeFrom,
     choose_target,
     compute_rope_parameters,
 )
 
-_KINDS_READ: Mapping[TowerKind, str] = {"vision": "image", "audio": "audio"}
-_REMEDY = (
+_MEDIA_BY_TOWER: Mapping[TowerKind, str] = {"vision": "image", "audio": "audio"}
+_TOKEN_REMEDY = (
     "specialists keep their tokens where they are, so choose models that agree on that id, or give the token "
     "of one of them another id"
 )
@@ -159,7 +159,7 @@ class Composition:
         text = self.names["text"]
         for name, spec in self.trunk.specs.items():
             yield ComposedTensor(
-                TRUNK + name, self._join_embeddings() if is_vocabulary(name) else spec, text
+                TRUNK_PREFIX + name, self._join_embeddings() if is_vocabulary(name) else spec, text
             )
 
     def _join_embeddings(self) -> TensorSpec:
@@ -204,12 +204,11 @@ class Composition:
         for name in REPLACED_FILES:
             if self.text.locate_in_trunk(name) not in self.files:
                 (trunk / name).unlink(missing_ok=True)
-        self._make_layout().write(folder, int(load_trunk_config(self.text).hidden_size))
-        write_modalities(folder, ["text", *(_KINDS_READ[kind] for kind in self.specialists)])
-
-    def _make_layout(self) -> Layout:
         layout = Layout.read(self.text.folder)
-        return build_encoder_layout(self.text) if layout.bare else layout
+        if layout.bare:
+            layout = build_encoder_layout(self.text)
+        layout.write(folder, int(load_trunk_config(self.text).hidden_size))
+        write_modalities(folder, ["text", *(_MEDIA_BY_TOWER[kind] for kind in self.specialists)])
 
     @property
     def key(self) -> str:
@@ -234,7 +233,7 @@ def join_tokens(models: Mapping[str, Checkpoint], names: Mapping[str, TensorName
         names,
         names.get(first),
         models=list(models),
-        remedy=_REMEDY,
+        remedy=_TOKEN_REMEDY,
     )
     if plan.problems:
         raise CheckpointError("\n".join(map(str, plan.problems)))

@@ -13,7 +13,7 @@ from emberge_bidirlm.specialist import Specialist, TowerKind
 
 _PROCESSOR_FILE = "processor_config.json"
 # By kind: the parts of a processor, and the file of older releases that has each alone.
-_PARTS: Mapping[TowerKind, Mapping[str, str]] = {
+_FILE_BY_PART: Mapping[TowerKind, Mapping[str, str]] = {
     "vision": {
         "image_processor": "preprocessor_config.json",
         "video_processor": "video_preprocessor_config.json",
@@ -25,7 +25,7 @@ REPLACED_FILES = (
     *("chat_template.json", "chat_template.jinja"),
 )
 """Files of a text model's folder that a composed model replaces."""
-_SPECTRA = (
+_SPECTRUM_KEYS = (
     *("feature_size", "hop_length", "chunk_length", "n_fft", "sampling_rate", "padding_side"),
     *("padding_value", "dither"),
 )
@@ -41,7 +41,7 @@ def build_processor_config(
     """
     content: dict[str, Any] = {"processor_class": processor}
     for specialist in specialists.values():
-        content |= {part: _read_part(specialist, part) for part in _PARTS[specialist.kind]}
+        content |= {part: _read_part(specialist, part) for part in _FILE_BY_PART[specialist.kind]}
     if len(specialists) == 2:
         content["feature_extractor"] = _make_spectrum_config(
             specialists["audio"], content["feature_extractor"]
@@ -50,7 +50,7 @@ def build_processor_config(
 
 
 def _read_part(specialist: Specialist, part: str) -> dict[str, Any]:
-    folder, file_name = specialist.checkpoint.trunk, _PARTS[specialist.kind][part]
+    folder, file_name = specialist.checkpoint.trunk, _FILE_BY_PART[specialist.kind][part]
     for name in (_PROCESSOR_FILE, file_name):
         content = read_object(folder / name) if (folder / name).is_file() else {}
         settings = content.get(part) if name == _PROCESSOR_FILE else content
@@ -67,7 +67,7 @@ def _make_spectrum_config(audio: Specialist, extractor: Mapping[str, Any]) -> di
     For clips of half a second or more, Whisper's spectrum equals Qwen3-ASR's; Qwen3-ASR pads shorter clips to
     half a second first.
     """
-    spectrum_options = {key: extractor[key] for key in _SPECTRA if key in extractor}
+    spectrum_options = {key: extractor[key] for key in _SPECTRUM_KEYS if key in extractor}
     return {
         "feature_extractor_type": "WhisperFeatureExtractor",
         **spectrum_options,

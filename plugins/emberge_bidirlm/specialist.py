@@ -35,7 +35,7 @@ class _Family:
     marks: Mapping[str, str]
 
 
-_FAMILIES: Mapping[TowerKind, _Family] = {
+_FAMILY_BY_TOWER: Mapping[TowerKind, _Family] = {
     "vision": _Family(
         model_type="qwen3_vl",
         called="Qwen3-VL",
@@ -75,7 +75,7 @@ class Specialist:
 
     def __post_init__(self) -> None:
         model_type = self.checkpoint.config.get("model_type")
-        family = _FAMILIES[self.kind]
+        family = _FAMILY_BY_TOWER[self.kind]
         if model_type != family.model_type or not self.checkpoint.config.get(family.config):
             raise CheckpointError(
                 f"{self.checkpoint.folder}: is a '{model_type}' without the {self.kind} tower that is asked "
@@ -97,30 +97,25 @@ class Specialist:
     def tower_config(self) -> dict[str, Any]:
         """The tower's part of the config, with the class's defaults."""
         # As it is saved inside another: without what every config of transformers has beside.
-        config: dict[str, Any] = self.config.to_diff_dict()[_FAMILIES[self.kind].config]
+        config: dict[str, Any] = self.config.to_diff_dict()[_FAMILY_BY_TOWER[self.kind].config]
         return dict(config)
 
     @property
     def width(self) -> int:
         """The size of the projector's output vectors, which the trunk reads."""
-        return int(self.tower_config[_FAMILIES[self.kind].width])
-
-    @functools.cached_property
-    def tensor_names(self) -> TensorNames:
-        """All tensors by canonical name."""
-        return self.checkpoint.tensor_names
+        return int(self.tower_config[_FAMILY_BY_TOWER[self.kind].width])
 
     @functools.cached_property
     def trunk(self) -> TensorNames:
         """The text trunk, which is not part of the result."""
-        return self.tensor_names.select_text_trunk()
+        return self.checkpoint.tensor_names.select_text_trunk()
 
     @functools.cached_property
     def tower(self) -> dict[str, TensorSpec]:
         """The tensors of tower and projector by canonical name, sorted."""
-        starts = _FAMILIES[self.kind].tower
+        starts = _FAMILY_BY_TOWER[self.kind].tower
         tower_names = sorted(name for name in self.trunk.left_out if name.startswith(starts))
-        return {name: self.tensor_names.specs[name] for name in tower_names}
+        return {name: self.checkpoint.tensor_names.specs[name] for name in tower_names}
 
     @functools.cached_property
     def tokenizer(self) -> Tokenizer:
@@ -143,7 +138,7 @@ class Specialist:
         Raises:
             CheckpointError: if the tokenizer lacks a token.
         """
-        family, tokenizer = _FAMILIES[self.kind], self.tokenizer
+        family, tokenizer = _FAMILY_BY_TOWER[self.kind], self.tokenizer
         named = _read_named_tokens(tokenizer.folder / "tokenizer_config.json")
         tokens_by_name: dict[str, str] = {}
         for name, option in family.tokens.items():

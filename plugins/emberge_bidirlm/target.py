@@ -13,23 +13,23 @@ from emberge.model_folder import Checkpoint, TrunkConfig
 from emberge_bidirlm.as_encoder import load_trunk_config
 from emberge_bidirlm.specialist import Specialist, TowerKind
 
-TRUNK = "language_model."
+TRUNK_PREFIX = "language_model."
 RopeFrom = Literal["text", "vision"]
 """Model whose base of rotary positions the result has."""
-_KEPT = (
+_TRUNK_KEYS = (
     *("attention_bias", "attention_dropout", "head_dim", "hidden_act", "hidden_size"),
     *("initializer_range", "intermediate_size", "max_position_embeddings", "num_attention_heads"),
     *("num_hidden_layers", "num_key_value_heads", "rms_norm_eps"),
     *("bos_token_id", "eos_token_id", "pad_token_id"),
 )
 # What the thinker calls the parts of mergers and of the audio projector.
-_MERGER = re.compile(r"^visual\.(merger|deepstack_merger_list\.\d+)\.")
-_PARTS = {"norm": "ln_q", "linear_fc1": "mlp.0", "linear_fc2": "mlp.2"}
-_PROJECTOR = {"linear_1": "proj1", "linear_2": "proj2"}
+_MERGER_NAME = re.compile(r"^visual\.(merger|deepstack_merger_list\.\d+)\.")
+_MERGER_PARTS = {"norm": "ln_q", "linear_fc1": "mlp.0", "linear_fc2": "mlp.2"}
+_PROJECTOR_PARTS = {"linear_1": "proj1", "linear_2": "proj2"}
 # The thinker's processor and positions count sound in windows of this many frames.
-_WINDOW = 50
+_WINDOW_FRAMES = 50
 # Positions that a second of a video takes; an image and a clip take none of it.
-_PER_SECOND = 13
+_POSITIONS_A_SECOND = 13
 
 
 @dataclass(frozen=True)
@@ -45,11 +45,13 @@ class ComposedClass:
         """Return the class's name for a tensor of a specialist's tower."""
         if len(self.specialists) == 1:
             return canonical
-        if _MERGER.match(canonical):
-            return _rename_merger(canonical)
+        if _MERGER_NAME.match(canonical):
+            path, part, parameter = canonical.rsplit(".", 2)
+            path = path.replace("deepstack_merger_list", "merger_list")
+            return f"{path}.{_MERGER_PARTS[part]}.{parameter}"
         if canonical.startswith("multi_modal_projector."):
             _, layer, parameter = canonical.split(".", 2)
-            return f"audio_tower.{_PROJECTOR[layer]}.{parameter}"
+            return f"audio_tower.{_PROJECTOR_PARTS[layer]}.{parameter}"
         return canonical
 
     def build_config(self, text: Checkpoint, rope: Mapping[str, Any], rows: int) -> dict[str, Any]:
@@ -73,11 +75,11 @@ class ComposedClass:
     def _make_thinker_config(self, trunk: Mapping[str, Any]) -> dict[str, Any]:
         vision, audio = self.specialists["vision"], self.specialists["audio"]
         vision_config, audio_config = vision.tower_config, audio.tower_config
-        if audio_config["n_window"] != _WINDOW:
+        if audio_config["n_window"] != _WINDOW_FRAMES:
             raise CheckpointError(
                 f"{audio.checkpoint.folder}: its windows of sound have n_window "
                 f"{audio_config['n_window']}, and "
-                f"'{self.model_type}' counts by {_WINDOW}; compose it without 'vision'"
+                f"'{self.model_type}' counts by {_WINDOW_FRAMES}; compose it without 'vision'"
             )
         # The length of a table of sines that is no weight: what both read of it is equal.
         audio_config.pop("max_position_embeddings", None)
@@ -105,7 +107,7 @@ class ComposedClass:
             "audio_token_id": audio.config.audio_token_id,
             "audio_start_token_id": start,
             "audio_end_token_id": end,
-            "position_id_per_seconds": _PER_SECOND,
+            "position_id_per_seconds": _POSITIONS_A_SECOND,
             "tie_word_embeddings": False,
         }
 
@@ -134,14 +136,8 @@ def _make_trunk_config(text: Checkpoint) -> dict[str, Any]:
             f"{text.folder}: some layers attend to a window alone, which no composed model does; choose a "
             "text model without use_sliding_window"
         )
-    shared_keys = {key: config[key] for key in _KEPT if key in config}
+    shared_keys = {key: config[key] for key in _TRUNK_KEYS if key in config}
     return {**shared_keys, "is_causal": False, "use_cache": False}
-
-
-def _rename_merger(canonical: str) -> str:
-    path, part, parameter = canonical.rsplit(".", 2)
-    path = path.replace("deepstack_merger_list", "merger_list")
-    return f"{path}.{_PARTS[part]}.{parameter}"
 
 
 def compute_rope_parameters(

@@ -135,7 +135,7 @@ class Interactions(StudyOptions, Step):
             yield context.problem("a study starts from a whole model, not an adapter", "model")
         elif folder is not None:
             facts = self.backbone.describe(folder)
-            for message in facts.problems:
+            for message in facts.problems or facts.training_problems:
                 yield context.problem(message, "backbone")
             for message in find_embedding_problems(self.loss, facts):
                 yield context.problem(message, "loss")

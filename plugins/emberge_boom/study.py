@@ -199,18 +199,13 @@ def build_study_figures(study: Study) -> tuple[Figure, ...]:
             table=FigureTable(
                 title="Every way to cut the tree",
                 head=["Threshold from", "Clusters", "Which"],
-                rows=_make_cut_rows(study),
+                rows=[
+                    [f"{lowest:.4g}", str(len(cut)), "; ".join(list_cluster_lines(cut))]
+                    for lowest, cut in study.list_cuts()
+                ],
             ),
         ),
     )
-
-
-def _make_cut_rows(study: Study) -> list[list[str]]:
-    """Return [lowest threshold, number of clusters, clusters] for each way to cut the tree."""
-    return [
-        [f"{threshold:.4g}", str(len(clusters)), "; ".join(list_cluster_lines(clusters))]
-        for threshold, clusters in study.list_cuts()
-    ]
 
 
 def _make_heat_map(study: Study, names: list[str]) -> HeatMap:

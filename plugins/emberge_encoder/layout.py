@@ -80,7 +80,6 @@ class Layout:
             raise CheckpointError(
                 f"{path}: starts with a {trunk.kind} module; text_encoder needs a Transformer"
             )
-        _require_embedder(path, after)
         settings = read_trunk_settings(folder / trunk.path)
         pooling, include_prompt = _read_pooling(folder, after)
         return cls(
@@ -122,31 +121,26 @@ def require_stock_modules(folder: Path) -> None:
             )
 
 
-def _require_embedder(path: Path, after: Sequence[ModuleFolder]) -> None:
-    """Refuse modules that do not turn a transformer's states into one embedding per text."""
-    has_pooling = False
+def _read_pooling(folder: Path, after: Sequence[ModuleFolder]) -> tuple[tuple[str, ...], bool]:
+    """Return the modes of the Pooling after a transformer, () without a config, and whether prompts count.
+
+    Raises:
+        CheckpointError: if modules do not turn states into one embedding per text, or a mode is unknown.
+    """
     for module in after:
         if module.kind not in _KINDS_AFTER_TRUNK:
             raise CheckpointError(
-                f"{path}: module '{module.kind}' is not known to work after a Transformer"
+                f"{folder / _MODULES}: module '{module.kind}' is not known to work after a Transformer"
             )
-        if not has_pooling and module.kind != "Pooling":
-            raise CheckpointError(
-                f"{path}: module '{module.kind}' comes before Pooling, where it works on tokens; "
-                "that is a multi-vector model, which text_encoder does not train"
-            )
-        has_pooling = True
-
-
-def _read_pooling(folder: Path, modules: Sequence[ModuleFolder]) -> tuple[tuple[str, ...], bool]:
-    """Return the modes of the Pooling among modules, none without a config, and whether prompts are pooled.
-
-    Raises:
-        CheckpointError: if a mode is unknown.
-    """
-    paths = (folder / m.path / "config.json" for m in modules if m.kind == "Pooling")
-    path = next(paths, None)
-    if path is None or not path.is_file():
+    if not after:
+        return (), True
+    if after[0].kind != "Pooling":
+        raise CheckpointError(
+            f"{folder / _MODULES}: module '{after[0].kind}' comes before Pooling, where it works on tokens; "
+            "that is a multi-vector model, which text_encoder does not train"
+        )
+    path = folder / after[0].path / "config.json"
+    if not path.is_file():
         return (), True
     config = read_object(path)
     modes = read_pooling_modes(config)

@@ -29,7 +29,7 @@ _SPECIAL_TOKENS = {
 }
 # All bytes and the special tokens.
 _SMALLEST_VOCABULARY = 256 + len(_SPECIAL_TOKENS)
-_FROM_TOKENIZER = ("pad_token_id", "bos_token_id", "eos_token_id")
+_TOKENIZER_KEYS = ("pad_token_id", "bos_token_id", "eos_token_id")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -80,8 +80,12 @@ class RandomModel(Step):
 
     def run(self, workspace: Workspace) -> Artifact:
         import torch
+        from emberge.data import list_texts, load_step_datasets
 
-        tokenizer = self._make_tokenizer(workspace)
+        datasets = load_step_datasets(workspace, self.data)
+        if not any(len(dataset) for dataset in datasets):
+            raise DataError("data has no texts to make a tokenizer of")
+        tokenizer = _train_tokenizer(list_texts(datasets), self.vocabulary)
         config = self._resolve_config(tokenizer)
         with torch.random.fork_rng():
             torch.manual_seed(make_seed(workspace.seed, "random_model"))
@@ -103,14 +107,6 @@ class RandomModel(Step):
             },
         )
 
-    def _make_tokenizer(self, workspace: Workspace) -> Any:
-        from emberge.data import list_texts, load_step_datasets
-
-        datasets = load_step_datasets(workspace, self.data)
-        if not any(len(dataset) for dataset in datasets):
-            raise DataError("data has no texts to make a tokenizer of")
-        return _train_tokenizer(list_texts(datasets), self.vocabulary)
-
     def _resolve_config(self, tokenizer: Any) -> dict[str, Any]:
         """Return the config with the tokenizer's sizes and ids; without one, with the given vocabulary.
 
@@ -127,7 +123,7 @@ class RandomModel(Step):
             raise CheckpointError(
                 f"config: vocab_size {rows} is less than the tokenizer's {size} tokens; leave it out"
             )
-        for name in _FROM_TOKENIZER:
+        for name in _TOKENIZER_KEYS:
             config.setdefault(name, getattr(tokenizer, name))
         return config
 

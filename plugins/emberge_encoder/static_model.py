@@ -19,7 +19,7 @@ from emberge_encoder.stock_modules import load_stock_module, run_modules, save_s
 from emberge_encoder.text.text_model import refuse_media
 
 # The name of the vectors in a folder of sentence-transformers.
-TABLE = "embedding.weight"
+TABLE_TENSOR = "embedding.weight"
 
 
 class StaticModules(nn.Module):
@@ -123,7 +123,7 @@ class StaticEncoder:
         )
 
     def stored_names(self) -> Mapping[str, str]:
-        names = {"table.weight": TABLE}
+        names = {"table.weight": TABLE_TENSOR}
         for number, (entry, module) in enumerate(zip(self._after, self._modules.tail, strict=True)):
             parameter_names = [name for name, _ in module.named_parameters()]
             names |= {f"tail.{number}.{name}": f"{entry.path}.{name}" for name in parameter_names}
@@ -136,7 +136,9 @@ class StaticEncoder:
             raise CheckpointError(f"{folder}: the model came from here; save it elsewhere")
         copy_template(Checkpoint(self.folder), folder, dtype="float32")
         table = self._modules.table.weight.detach().contiguous()
-        save_file({TABLE: table}, folder / self._trunk / "model.safetensors", {"format": "pt"})
+        save_file(
+            {TABLE_TENSOR: table}, folder / self._trunk / "model.safetensors", {"format": "pt"}
+        )
         for entry, module in zip(self._after, self._modules.tail, strict=True):
             if module.state_dict():
                 save_stock_module(module, folder / entry.path)

@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from emberge_encoder.text.text_model import ModelParts, TextModel
 
 # Problems of attention by whether a loss over tokens is causal.
-_OTHER_ATTENTION = {
+_MESSAGE_BY_CAUSAL_LOSS = {
     False: (
         "its attention is causal, so a hidden token would be predicted from those before it alone; set "
         "backbone: {text_encoder: {attention: bidirectional}}, or predict the next token with loss: causal_lm"
@@ -51,11 +51,11 @@ _OTHER_ATTENTION = {
         "mntp or mlm"
     ),
 }
-_NO_MASK = (
+_NO_MASK_MESSAGE = (
     "its tokenizer has no mask token; name a token that texts do not have, where the model is made an "
     "encoder, as_encoder: {mask_token: …}"
 )
-_LORA_HAS_NO_HEAD = "lora trains no head that predicts tokens; leave it out for losses over tokens"
+_LORA_MESSAGE = "lora trains no head that predicts tokens; leave it out for losses over tokens"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -189,12 +189,12 @@ class TextEncoder(LayoutOptions):
         from emberge_encoder.text.token_head import find_mask_id
 
         if self.lora is not None:
-            return PredictionFacts(problems=(_LORA_HAS_NO_HEAD,))
+            return PredictionFacts(problems=(_LORA_MESSAGE,))
         no_mask = []
         if find_mask_id(layout.folder, load_tokenizer(layout.trunk_folder), vocabulary) is None:
-            no_mask = [f"{layout.folder}: {_NO_MASK}"]
+            no_mask = [f"{layout.folder}: {_NO_MASK_MESSAGE}"]
         causal = is_causal(config)
-        attention = f"{layout.trunk_folder}: {_OTHER_ATTENTION[not causal]}"
+        attention = f"{layout.trunk_folder}: {_MESSAGE_BY_CAUSAL_LOSS[not causal]}"
         return PredictionFacts(
             hidden=(attention, *no_mask) if causal else tuple(no_mask),
             causal=() if causal else (attention,),
@@ -283,7 +283,7 @@ class TextEncoder(LayoutOptions):
         from emberge_encoder.text.token_head import load_language_model
 
         if self.lora is not None:
-            raise CheckpointError(f"{checkpoint}: {_LORA_HAS_NO_HEAD}")
+            raise CheckpointError(f"{checkpoint}: {_LORA_MESSAGE}")
         language_model = load_language_model(
             layout.trunk_folder, config, kind, fresh_head=self.fresh_head
         )

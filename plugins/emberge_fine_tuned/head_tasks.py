@@ -15,21 +15,21 @@ from torch.nn import functional as F
 from emberge_fine_tuned.task_data import TaskData
 from emberge_fine_tuned.task_rows import Answers, TaskRow
 
-_SPREAD = 0.02  # standard deviation of fresh weights, as transformers draws them
-_DROPOUT = 0.1  # of the head's input
+_WEIGHT_SPREAD = 0.02  # standard deviation of fresh weights, as transformers draws them
+_DROPOUT_SHARE = 0.1  # of the head's input
 _MISSING_PREDICTION = -1  # prediction for a word that was cut off
-_STRIDE = 128  # tokens that windows of a long passage share, a quarter of a window at most
-_LONGEST_ANSWER = 30  # tokens
+_SHARED_TOKENS = 128  # tokens that windows of a long passage share, a quarter of a window at most
+_LONGEST_ANSWER_TOKENS = 30  # tokens
 Rows: TypeAlias = Sequence[TaskRow]
 
 
 def build_head(width: int, outputs: int, *, of_tokens: bool) -> nn.Sequential:
     """Build a head with fresh weights, as transformers has them: EuroBERT's of texts, or that of tokens."""
     layers = [] if of_tokens else [nn.Linear(width, width), nn.GELU()]
-    head = nn.Sequential(*layers, nn.Dropout(_DROPOUT), nn.Linear(width, outputs))
+    head = nn.Sequential(*layers, nn.Dropout(_DROPOUT_SHARE), nn.Linear(width, outputs))
     for module in head:
         if isinstance(module, nn.Linear):
-            nn.init.normal_(module.weight, std=_SPREAD)
+            nn.init.normal_(module.weight, std=_WEIGHT_SPREAD)
             nn.init.zeros_(module.bias)
     return head
 
@@ -58,8 +58,8 @@ class HeadBatch:
     mask: Tensor
 
     @property
-    def first(self) -> Tensor:
-        """The position [b] of each text's first token, which is not 0 if padding is on the left."""
+    def first_positions(self) -> Tensor:
+        """Position [b] of each text's first token, which is not 0 if padding is on the left."""
         return self.mask.argmax(1)
 
     @property
@@ -221,7 +221,7 @@ class Words(HeadTask):
 
 def _select_word_logits(batch: HeadBatch) -> Tensor:
     """Return the logits [w, c] of all labelled tokens."""
-    first = batch.first.tolist()
+    first = batch.first_positions.tolist()
     word_positions = [
         (n, p) for n, item in enumerate(batch.inputs) for p in item.word_positions if p >= 0
     ]
@@ -245,7 +245,7 @@ class Spans(HeadTask):
             [row.text for row in rows],
             [row.second or "" for row in rows],
             max_length=self.max_length,
-            stride=_STRIDE,
+            stride=_SHARED_TOKENS,
         )
         if training:
             return [
@@ -261,16 +261,16 @@ class Spans(HeadTask):
         ]
 
     def compute_loss(self, batch: HeadBatch) -> Tensor:
-        scores, gold = _mask_padding(batch), batch.targets + batch.first[:, None]
+        scores, gold = _mask_padding(batch), batch.targets + batch.first_positions[:, None]
         begin = F.cross_entropy(scores[..., 0], gold[:, 0])
         return (begin + F.cross_entropy(scores[..., 1], gold[:, 1])) / 2
 
     def predict(self, batch: HeadBatch) -> list[Any]:
-        texts = zip(_mask_padding(batch), batch.first.tolist(), strict=True)
+        texts = zip(_mask_padding(batch), batch.first_positions.tolist(), strict=True)
         answers = []
         for item in batch.inputs:
             spans = [
-                _find_best_span(scores[first : first + len(window.part)], window)
+                _find_best_span(scores[first : first + len(window.text_numbers)], window)
                 for window, (scores, first) in zip(item.windows, texts, strict=False)
             ]
             _, begin, end = max(spans)
@@ -305,8 +305,10 @@ def _find_first_tokens(located: LocatedText, words: Sequence[tuple[int, int]]) -
 
     A token may begin with the space before its word, and may cover several words.
     """
-    spans = enumerate(zip(located.part, located.start, located.end, strict=True))
-    tokens = [(number, start, stop) for number, (part, start, stop) in spans if part == 0]
+    spans = enumerate(zip(located.text_numbers, located.start, located.end, strict=True))
+    tokens = [
+        (number, start, stop) for number, (text_number, start, stop) in spans if text_number == 0
+    ]
     return tuple(
         next((n for n, start, stop in tokens if start < end and begin < min(end, stop)), -1)
         for begin, end in words
@@ -319,8 +321,8 @@ def _find_answer_tokens(window: LocatedText, gold: Any) -> tuple[int, int]:
     begin, end = gold.start, gold.start + len(gold.texts[0])
     inside = [
         position
-        for position, part in enumerate(window.part)
-        if part == 1 and window.start[position] < end and window.end[position] > begin
+        for position, text_number in enumerate(window.text_numbers)
+        if text_number == 1 and window.start[position] < end and window.end[position] > begin
     ]
     # A window at whose edge the answer is cut has only a part of the answer.
     whole = inside and window.start[inside[0]] <= begin and window.end[inside[-1]] >= end
@@ -329,12 +331,14 @@ def _find_answer_tokens(window: LocatedText, gold: Any) -> tuple[int, int]:
 
 def _find_best_span(scores: Tensor, window: LocatedText) -> tuple[float, int, int]:
     """Return (score, first character, last character) of the best span in a window's passage."""
-    positions = [position for position, part in enumerate(window.part) if part == 1]
+    positions = [
+        position for position, text_number in enumerate(window.text_numbers) if text_number == 1
+    ]
     if not positions:
         return float("-inf"), 0, 0
     position_tensor = torch.tensor(positions, device=scores.device)
     sums = scores[position_tensor, 0][:, None] + scores[position_tensor, 1][None]
-    allowed = torch.ones_like(sums, dtype=torch.bool).triu().tril(_LONGEST_ANSWER - 1)
+    allowed = torch.ones_like(sums, dtype=torch.bool).triu().tril(_LONGEST_ANSWER_TOKENS - 1)
     best = int(sums.masked_fill(~allowed, float("-inf")).argmax())
     first, last = divmod(best, len(positions))
     return float(sums[first, last]), window.start[positions[first]], window.end[positions[last]]

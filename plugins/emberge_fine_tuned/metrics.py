@@ -14,7 +14,13 @@ from emberge import Units
 from emberge_fine_tuned.task_data import TaskData
 from emberge_fine_tuned.task_rows import Answers, TaskRow
 
-_DRAWN = ("macro_f1", "spearman", "accuracy", "span_f1", "exact_match")  # metrics with units
+_METRICS_WITH_UNITS = (
+    "macro_f1",
+    "spearman",
+    "accuracy",
+    "span_f1",
+    "exact_match",
+)  # metrics with units
 
 
 def score(data: TaskData, rows: Sequence[TaskRow], predictions: Sequence[Any]) -> float:
@@ -54,7 +60,7 @@ def build_units(
     Metrics over words have no units, as the words of one text are not independent.
     """
     metric = data.entry.scored_by
-    if metric not in _DRAWN or data.entry.head == "tokens":
+    if metric not in _METRICS_WITH_UNITS or data.entry.head == "tokens":
         return None
     groups = [number for number, rows in enumerate(sets) for _ in rows] if len(sets) > 1 else None
     rows = [row for rows in sets for row in rows]

@@ -20,7 +20,7 @@ from emberge import (
     component,
 )
 
-_STEPS = 1000
+_DEFAULT_STEPS = 1000
 HeadKind = Literal["classification", "regression", "tokens", "span", "choice"]
 Metric = Literal[
     "accuracy", "macro_f1", "f1", "matthews", "spearman", "entity_f1", "span_f1", "exact_match"
@@ -222,5 +222,5 @@ class TuningOptions:
     def count_steps(self, rows: int, batch_size: int) -> int:
         """Return the optimizer steps of a training on so many rows."""
         if self.epochs is None:
-            return self.steps or _STEPS
+            return self.steps or _DEFAULT_STEPS
         return math.ceil(self.epochs * math.ceil(rows / batch_size))

@@ -118,9 +118,8 @@ def _hash_data(entry: TaskEntry, plain_sets: Sequence[PlainRows]) -> str:
 def _sort_labels(rows: Sequence[TaskRow]) -> tuple[str, ...]:
     """Return the labels in order: numbers by value, other words by letters."""
     labels = _list_labels(rows)
-    if all(label.isdigit() for label in labels):
-        return tuple(sorted(labels, key=int))
-    return tuple(sorted(labels))
+    are_numbers = all(label.isdigit() for label in labels)
+    return tuple(sorted(labels, key=int if are_numbers else str))
 
 
 def _list_labels(rows: Sequence[TaskRow]) -> set[str]:

@@ -144,7 +144,7 @@ class Tuning(Trainee):
         loss = self.head_task.compute_loss(read)
         loss.backward()  # type: ignore[no-untyped-call]
         tokens = sum(len(text.ids) for item in read.inputs for text in item.texts)
-        return PassResult(loss.detach(), tokens, read.mask.numel(), kept=read.mask.numel())
+        return PassResult(loss.detach(), tokens, read.mask.numel(), kept_tokens=read.mask.numel())
 
     def score(self, step: int) -> float:
         data = self.head_task.data

@@ -48,7 +48,6 @@ class TrainingCheck:
             yield context.problem(
                 f"{only}end the chain with a sampler that groups, such as batch_shuffle", "sampler"
             )
-            return
         for loss in list_guided_losses(list_losses(step.loss)):
             for message in self._find_guide_problems(loss):
                 yield context.problem(message, "loss")

@@ -96,8 +96,12 @@ BERT, COPY = "bert.embeddings.word_embeddings.weight", "cls.predictions.decoder.
         ([EMBEDDING], None, [], [HEAD]),
         ([BERT, COPY], None, [COPY], [COPY, HEAD]),
         ([BERT, "bert.pooler.w", "classifier.w"], True, ["classifier.w", "pooler.w"], [COPY, HEAD]),
-        # A tower is no head.
-        ([EMBEDDING, "visual.merger.w", "score.w"], None, ["score.w"], [HEAD]),
+        (
+            [EMBEDDING, "visual.merger.w", "score.w"],
+            None,
+            ["score.w"],
+            [HEAD],
+        ),  # a tower is no head
     ],
 )
 def test_heads_and_tied_copies_follow_from_names_and_config(

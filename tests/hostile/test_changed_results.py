@@ -16,7 +16,7 @@ from emberge.errors import EmbergeError
 from emberge.recipes import run_step
 from emberge.results.verify import UnsoundResultError
 from emberge.training import TrainingState
-from emberge.training.loop.checkpoints import MANIFEST, TENSORS
+from emberge.training.loop.checkpoints import MANIFEST_FILE, TENSORS_FILE
 
 from tests.support.steps import RAN, Write, recipe, toy
 
@@ -102,14 +102,14 @@ def test_what_completes_a_result_later_may_change(out: Path) -> None:
 # ── states of a training ────────────────────────────────────────────────────────────────────────
 
 
-@pytest.mark.parametrize("names", [(), (MANIFEST,), (TENSORS, "none")])
+@pytest.mark.parametrize("names", [(), (MANIFEST_FILE,), (TENSORS_FILE, "none")])
 def test_a_training_state_is_taken_only_with_its_recorded_hash(
     tmp_path: Path, names: tuple[str, ...]
 ) -> None:
     TrainingState(1, {"w": torch.zeros(2)}, {}).write(tmp_path)
-    manifest = tmp_path / "step-1" / MANIFEST
+    manifest = tmp_path / "step-1" / MANIFEST_FILE
     content = json.loads(manifest.read_text())
-    content["files"] = dict.fromkeys(names, content["files"][TENSORS])
+    content["files"] = dict.fromkeys(names, content["files"][TENSORS_FILE])
     manifest.write_text(json.dumps(content))
     assert TrainingState.read_newest(tmp_path) is None
 

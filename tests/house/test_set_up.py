@@ -90,7 +90,17 @@ def test_only_what_a_machine_lacks_is_a_reason_to_skip() -> None:
 
 def test_make_has_a_target_for_everything_the_readme_promises() -> None:
     makefile = (ROOT / "Makefile").read_text("utf-8")
-    for target in ("demo", "test", "test-all", "docs", "lint", "bench", "gpu", "mutants"):
+    for target in (
+        "demo",
+        "test",
+        "test-all",
+        "docs",
+        "lint",
+        "bench",
+        "gpu",
+        "test-machines",
+        "mutants",
+    ):
         assert re.search(rf"^([\w-]+ )*{target}( [\w-]+)*:", makefile, re.MULTILINE), target
 
 

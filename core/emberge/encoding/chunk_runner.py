@@ -1,7 +1,7 @@
 """Runner of a batch's chunks, with equal random numbers in each pass; it keeps graphs as memory allows.
 
-Each chunk runs by itself, in the plan's precision. A first pass keeps as many graphs as fit into memory, and
-the other chunks are run again. They give the same bits, as texts, seed and order are the same.
+Each chunk runs by itself, in the precision of its `EncodePlan`. A first pass keeps as many graphs as fit into
+memory, and the other chunks are run again. They give the same bits, as texts, seed and order are the same.
 """
 
 from __future__ import annotations
@@ -104,14 +104,15 @@ class PassResult:
     """Loss and counts of tokens of a training pass on one rank.
 
     `loss` is the rank's share of the batch's loss, detached and on the device. `tokens` is the number of
-    tokens without padding, and `padded` the number with padding; activations were kept for `kept` of those.
-    `counts` are the model's own counts of the whole batch on all ranks, which `metrics` reads.
+    tokens without padding, and `padded_tokens` the number with padding; activations were kept for
+    `kept_tokens` of those. `counts` are the model's own counts of the whole batch on all ranks, which
+    `metrics` reads.
     """
 
     loss: Tensor
     tokens: int
-    padded: int
-    kept: int = 0
+    padded_tokens: int
+    kept_tokens: int = 0
     counts: Tensor | None = None
     metrics: AuxiliaryMetrics | None = None
 
@@ -121,8 +122,8 @@ class PassResult:
         return PassResult(
             self.loss + other.loss,
             self.tokens + other.tokens,
-            self.padded + other.padded,
-            self.kept + other.kept,
+            self.padded_tokens + other.padded_tokens,
+            self.kept_tokens + other.kept_tokens,
             torch.stack(counts).sum(0) if counts else None,
             other.metrics or self.metrics,
         )
@@ -147,7 +148,7 @@ class ChunkRunner:
     features: ChunkFeatures
     lengths: NDArray[np.int64]
     forward: Callable[[Features], ChunkOutput]
-    plan: EncodePlan
+    encode_plan: EncodePlan
     seed: int
     idle: int = 0
     kept_tokens: int = 0
@@ -165,11 +166,14 @@ class ChunkRunner:
     def run_first_pass(self) -> Iterator[ChunkOutput]:
         """Run every chunk, keep graphs and counts, and yield the outputs of all but idle chunks."""
         budget = _GraphBudget(
-            self.features.encoder.module, self.plan.kept_tokens, self.plan.kept_bytes
+            self.features.encoder.module, self.encode_plan.kept_tokens, self.encode_plan.kept_bytes
         )
         for index, piece in enumerate(self.features.pieces):
             size = len(piece) * int(self.lengths[piece].max())
-            keep = self._is_kept_by_all(budget.fits(size))
+            keep = budget.fits(size)
+            if self.encode_plan.splits_weights:
+                # Ranks hand weights round in a pass: a chunk runs again on every rank or on none.
+                keep = not self.encode_plan.ranks.join_flags([not keep])[0]
             with budget.measure_pass(size, keep):
                 output = self.run(index, self.features[index])
             if keep:
@@ -183,18 +187,13 @@ class ChunkRunner:
                 self.metrics = output.auxiliary.metrics
             yield output
 
-    def _is_kept_by_all(self, keep: bool) -> bool:
-        """Return whether all ranks that run this chunk together keep its graph."""
-        # Split weights are handed round in a pass: a chunk runs again on every rank or on none.
-        return not self.plan.ranks.join_flags([not keep])[0] if self.plan.splits_weights else keep
-
     def sum_counts(self, *, texts_on_all_ranks: bool) -> Tensor | None:
         """Return the sum of the first pass's counts over chunks and ranks; None without a loss term.
 
         If not all ranks have texts (`texts_on_all_ranks`), a rank without a chunk gets the number of counts
         from the other ranks, and adds zeros.
         """
-        ranks, counts = self.plan.ranks, self._counts
+        ranks, counts = self.encode_plan.ranks, self._counts
         if not texts_on_all_ranks:
             size = ranks.find_largest(len(counts[0]) if counts else 0)
             if size and not counts:
@@ -208,7 +207,7 @@ class ChunkRunner:
     def run(self, index: int, features: Features) -> ChunkOutput:
         """Run a chunk's forward pass with the chunk's random numbers, and return its output."""
         with (
-            self.use_seeded_autocast(index, seeded=self.plan.draws_random),
+            self.use_seeded_autocast(index, seeded=self.encode_plan.draws_random),
             self._choose_attention(index),
         ):
             return self.forward(features)
@@ -217,7 +216,9 @@ class ChunkRunner:
         """Return a context in which a chunk's attention is computed by the faster of torch's ways."""
         encoder = self.features.encoder
         longest = int(self.lengths[self.features.pieces[index]].max())
-        in_bfloat16 = self.features.device.type == "cpu" and self.plan.autocast is torch.bfloat16
+        in_bfloat16 = (
+            self.features.device.type == "cpu" and self.encode_plan.autocast is torch.bfloat16
+        )
         # With gradient checkpointing a block runs again in the backward pass, outside of this context. It
         # would compute attention in the other way there, and torch refuses activations that differ.
         if not in_bfloat16 or longest > PLAIN_ATTENTION or _recomputes_blocks(encoder.module):
@@ -229,7 +230,7 @@ class ChunkRunner:
         """Run the `with` block under the plan's autocast and, if `seeded`, with torch seeded from `key`."""
         # Seeding before every chunk instead of keeping generator states: both passes, and a run that was
         # killed and continued, draw the same numbers.
-        device, dtype = self.features.device, self.plan.autocast
+        device, dtype = self.features.device, self.encode_plan.autocast
         if seeded:
             set_torch_seed(device, make_seed(self.seed, *key))
         with torch.autocast(device.type, dtype=dtype, enabled=dtype is not None):

@@ -99,14 +99,11 @@ class TextEmbedder:
                 if self.progress is not None:
                     self.progress(done, len(texts), "texts")
             _copy_to_host(rows_on_device, result)
-        self._require_finite(result)
-        return result
-
-    def _require_finite(self, rows: NDArray[np.float32]) -> None:
-        non_finite_count = int((~np.isfinite(rows).all(1)).sum())
+        non_finite_count = int((~np.isfinite(result).all(1)).sum())
         if non_finite_count:
-            share = f"{non_finite_count:,} of {len(rows):,} "
+            share = f"{non_finite_count:,} of {len(result):,} "
             raise CheckpointError(_describe_infinite(self.model, share))
+        return result
 
     def mask_text_tokens(self, texts: Sequence[TokenisedText]) -> list[NDArray[np.bool_]]:
         """Return a mask of each text's own tokens: all but those at its ends that an empty text also has."""

@@ -45,7 +45,7 @@ def encode_and_backward(
     encoder: Encoder,
     texts: Sequence[TokenisedText],
     compute_loss: Callable[[BatchEmbeddings], Tensor],
-    plan: EncodePlan,
+    encode_plan: EncodePlan,
     *,
     seed: int,
     layers: Sequence[float] = (),
@@ -57,9 +57,13 @@ def encode_and_backward(
     model's own is added. The loss of the result has the weight, too.
     """
     lengths = np.fromiter((len(t.ids) for t in texts), np.int64, len(texts))
-    pieces = cut_chunks(lengths, plan.token_budget)
+    pieces = cut_chunks(lengths, encode_plan.token_budget)
     # Ranks that share weights hand them round in every chunk, so all of them run equally many.
-    idle = plan.ranks.find_largest(len(pieces)) - len(pieces) if plan.splits_weights else 0
+    idle = (
+        encode_plan.ranks.find_largest(len(pieces)) - len(pieces)
+        if encode_plan.splits_weights
+        else 0
+    )
 
     def embed(features: Features) -> ChunkOutput:
         out = encoder(features, layers)
@@ -71,7 +75,7 @@ def encode_and_backward(
     with prefetch_chunks(
         encoder, texts, [*pieces, *[np.zeros(1, np.int64)] * idle]
     ) as chunk_features:
-        runner = ChunkRunner(chunk_features, lengths, embed, plan, seed, idle)
+        runner = ChunkRunner(chunk_features, lengths, embed, encode_plan, seed, idle)
         values = [[v.detach() for v in out.values] for out in runner.run_first_pass()]
         encoded = _make_leaves(values, pieces, layers, chunk_features.device)
         counts = runner.sum_counts(texts_on_all_ranks=True)
@@ -112,9 +116,9 @@ def _send_gradients(
 
     The model's own loss is added in the process, and returned.
     """
-    plan = runner.plan
+    encode_plan = runner.encode_plan
     # Shares of weights get the mean of the ranks' gradients, where their sum is meant.
-    scale = plan.ranks.size if plan.splits_weights else 1.0
+    scale = encode_plan.ranks.size if encode_plan.splits_weights else 1.0
     encoder_loss = encoded.embeddings.new_zeros(())
     for index in range(len(runner.features.pieces)):
         output = runner.pop_graph(index) or runner.run(index, runner.features[index])

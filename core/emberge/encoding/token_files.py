@@ -15,7 +15,7 @@ from emberge.contracts import Media, TokenisedText
 
 # Texts handed to the tokenizer at once: enough for its threads, little enough for memory.
 TEXTS_AT_ONCE = 4096
-MEDIA, TYPES, QUERIES = "media.jsonl", "types.bin", "queries.npy"
+MEDIA_FILE, TYPES_FILE, QUERIES_FILE = "media.jsonl", "types.bin", "queries.npy"
 
 
 @dataclass(frozen=True, eq=False)
@@ -69,9 +69,13 @@ class Ragged:
         empty = path.stat().st_size == 0
         ids = np.zeros(0, np.int32) if empty else np.memmap(path, np.int32, mode="r")
         offsets, prompts = np.load(folder / "offsets.npy"), np.load(folder / "prompts.npy")
-        types = np.memmap(folder / TYPES, np.int8, mode="r") if (folder / TYPES).exists() else None
-        queries = np.load(folder / QUERIES) if (folder / QUERIES).exists() else None
-        return cls(ids, offsets, prompts, _read_media(folder / MEDIA), types, queries)
+        types = (
+            np.memmap(folder / TYPES_FILE, np.int8, mode="r")
+            if (folder / TYPES_FILE).exists()
+            else None
+        )
+        queries = np.load(folder / QUERIES_FILE) if (folder / QUERIES_FILE).exists() else None
+        return cls(ids, offsets, prompts, _read_media(folder / MEDIA_FILE), types, queries)
 
 
 def _join_types(texts: Sequence[TokenisedText]) -> NDArray[np.int8] | None:
@@ -120,7 +124,7 @@ class RaggedWriter:
     def _add_types(self, part: Ragged) -> None:
         """Append the token types; the file begins with the first text that has some."""
         if part.types is not None and self._types is None:
-            self._types = (self._folder / TYPES).open("wb")
+            self._types = (self._folder / TYPES_FILE).open("wb")
             np.zeros(self._tokens, np.int8).tofile(self._types)
         if self._types is not None:
             types = part.types
@@ -145,9 +149,9 @@ class RaggedWriter:
             self._folder / "prompts.npy", np.concatenate([np.zeros(0, np.int32), *self._prompts])
         )
         if any(marks.any() for marks in self._queries):
-            np.save(self._folder / QUERIES, np.concatenate(self._queries))
+            np.save(self._folder / QUERIES_FILE, np.concatenate(self._queries))
         if self._media:
-            _write_media(self._folder / MEDIA, self._media)
+            _write_media(self._folder / MEDIA_FILE, self._media)
 
 
 def _write_media(path: Path, media: Mapping[int, tuple[Media, ...]]) -> None:

@@ -58,7 +58,7 @@ def predict_and_backward(
     encoder: TokenPredictor,
     texts: Sequence[CorruptedText],
     loss: TokenLoss,
-    plan: EncodePlan,
+    encode_plan: EncodePlan,
     *,
     seed: int,
     weight: float = 1.0,
@@ -69,12 +69,12 @@ def predict_and_backward(
     A loss term of the model's own is added, times `auxiliary_weight`. The loss of the result is this rank's
     share of both.
     """
-    rows = _TokenRows.of(texts, plan.packing)
+    rows = _TokenRows.of(texts, encode_plan.packing)
     # Counts of positions are far below the integers that float64 has.
-    scored_positions = plan.ranks.sum_over_ranks(
+    scored_positions = encode_plan.ranks.sum_over_ranks(
         torch.tensor(float(rows.scored.sum()), dtype=torch.float64)
     ).item()
-    pieces = cut_chunks(rows.lengths, plan.token_budget)
+    pieces = cut_chunks(rows.lengths, encode_plan.token_budget)
     padded = count_padded_tokens(rows.lengths, pieces)
 
     def read_states(features: Features) -> ChunkOutput:
@@ -82,9 +82,9 @@ def predict_and_backward(
         return ChunkOutput([states], auxiliary)
 
     with prefetch_chunks(
-        encoder, rows.texts, pieces, collate=_choose_collate(encoder, plan)
+        encoder, rows.texts, pieces, collate=_choose_collate(encoder, encode_plan)
     ) as chunk_features:
-        runner = ChunkRunner(chunk_features, rows.lengths, read_states, plan, seed)
+        runner = ChunkRunner(chunk_features, rows.lengths, read_states, encode_plan, seed)
         total = torch.zeros((), device=chunk_features.device)
         counts, kept_tokens = None, padded
         if encoder.has_auxiliary:
@@ -133,10 +133,10 @@ class _TokenRows:
 
 
 def _choose_collate(
-    encoder: TokenPredictor, plan: EncodePlan
+    encoder: TokenPredictor, encode_plan: EncodePlan
 ) -> Callable[[Sequence[Sequence[TokenisedText]]], Features]:
     """Return the function that collates a chunk's rows into features."""
-    if plan.packing is None:
+    if encode_plan.packing is None:
         return lambda rows: encoder.collate([text for (text,) in rows])
     return encoder.pack
 

@@ -97,6 +97,9 @@ class Checkpoint:
         if not self.folder.is_dir():
             raise CheckpointError(f"{self.folder}: there is no such model folder")
 
+    def __repr__(self) -> str:
+        return f"Checkpoint({str(self.folder)!r})"
+
     @functools.cached_property
     def modules(self) -> tuple[ModuleFolder, ...]:
         """The modules that modules.json lists; none for a plain transformers folder."""

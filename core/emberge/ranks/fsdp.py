@@ -16,7 +16,7 @@ from torch.distributed.tensor import DTensor, distribute_tensor
 from emberge.contracts import Encoder
 from emberge.ranks.ranks import Ranks
 
-PROBE = "a text to see which modules run"
+PROBE_TEXT = "a text to see which modules run"
 
 
 def split_weights(encoder: Encoder, ranks: Ranks) -> None:
@@ -48,7 +48,7 @@ def _list_called_modules(encoder: Encoder) -> list[nn.Module]:
         for module in encoder.module.modules()
     ]
     try:
-        texts = encoder.tokenise([PROBE], prompt="", max_length=None)
+        texts = encoder.tokenise([PROBE_TEXT], prompt="", max_length=None)
         device = next(encoder.module.parameters()).device
         with torch.no_grad():
             encoder({name: value.to(device) for name, value in encoder.collate(texts).items()})

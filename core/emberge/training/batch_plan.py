@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any
 from emberge.contracts import (
     Batch,
     Batches,
-    BatchPart,
     DatasetInfo,
     Negatives,
     PerDataset,
@@ -177,20 +176,18 @@ class BatchPlan:
             yield name, self._uses_in_batch(name, negatives)
 
     def _compute_fingerprint(self, *facts: object) -> str:
+        import numpy as np
+
         digest = hashlib.sha256(repr(facts).encode())
-        for batch in self._list_probes():
+        # A sample of the first epoch's batches, including the first and the last.
+        steps = np.unique(np.linspace(0, self.starts[1] - 1, PROBED_BATCHES).astype(np.int64))
+        batches = self._build_epoch_batches(0)
+        for batch in (batches[int(step)] for step in steps):
             names = [part.dataset for part in batch.parts]
             digest.update(repr((batch.stage, batch.negatives, names)).encode())
             for part in batch.parts:
                 digest.update(take_rows(part.rows).tobytes())
         return digest.hexdigest()
-
-    def _list_probes(self) -> Iterator[Batch]:
-        """Yield a sample of the first epoch's batches, including the first and the last."""
-        import numpy as np
-
-        for step in np.unique(np.linspace(0, self.starts[1] - 1, PROBED_BATCHES).astype(np.int64)):
-            yield self._build_epoch_batches(0)[int(step)]
 
     def _require_one_kind(self, batch: Batch) -> Batch:
         """Return a batch; refuse several kinds of pairs, as distances of images and sounds do not compare."""
@@ -227,17 +224,17 @@ class BatchPlan:
             raise IndexError(f"step {step} of {self.steps}")
         epoch = bisect.bisect_right(self.starts, step) - 1
         batch = self._require_one_kind(self._build_epoch_batches(epoch)[step - self.starts[epoch]])
-        parts = tuple(
-            self._plan_part(part, batch.negatives) for part in batch.parts if len(part.rows)
-        )
-        return PlannedBatch(step, epoch, batch.stage, parts)
+        parts = [
+            PlannedPart(
+                p.dataset, take_rows(p.rows), self._uses_in_batch(p.dataset, batch.negatives)
+            )
+            for p in batch.parts
+            if len(p.rows)
+        ]
+        return PlannedBatch(step, epoch, batch.stage, tuple(parts))
 
     def __iter__(self) -> Iterator[PlannedBatch]:
         return (self[step] for step in range(self.steps))
-
-    def _plan_part(self, part: BatchPart, negatives: Negatives) -> PlannedPart:
-        in_batch = self._uses_in_batch(part.dataset, negatives)
-        return PlannedPart(part.dataset, take_rows(part.rows), in_batch)
 
     def _uses_in_batch(self, name: str, chosen: Negatives) -> bool:
         """Return whether other rows' texts are negatives, by sampler, recipe or catalogue, else by losses."""

@@ -28,8 +28,8 @@ from emberge.files import fill_once
 from emberge.hashes import hash_texts
 from emberge.training.fit_options import ReadGuide, TextOptions
 
-VERSION = 3
-ARRAYS = ("starts", "entries", "positive_counts", "scores", "labels", "text_ids")
+TABLE_VERSION = 3
+ARRAY_NAMES = ("starts", "entries", "positive_counts", "scores", "labels", "text_ids")
 
 
 @dataclass(frozen=True)
@@ -179,7 +179,13 @@ def build_table(
     """
     # A table contains paths of media, so a dataset that was moved needs another table.
     media_hash = dataset.info.media.paths_hash if dataset.info.media is not None else ""
-    parts = (VERSION, dataset.fingerprint, encoder.tokenizer_fingerprint, text_sides, media_hash)
+    parts = (
+        TABLE_VERSION,
+        dataset.fingerprint,
+        encoder.tokenizer_fingerprint,
+        text_sides,
+        media_hash,
+    )
     key = "\x1f".join(map(str, parts))
     folder = store / "tables" / hashlib.sha256(key.encode()).hexdigest()[:32]
 
@@ -188,7 +194,7 @@ def build_table(
             _TableWriter(encoder, text_sides, part_folder, writer).write(dataset, progress)
 
     fill_once(folder, fill)
-    arrays = {name: np.load(folder / f"{name}.npy", mmap_mode="r") for name in ARRAYS}
+    arrays = {name: np.load(folder / f"{name}.npy", mmap_mode="r") for name in ARRAY_NAMES}
     return ExampleTable(dataset.info, sequences=Ragged.load(folder), **arrays)
 
 
@@ -248,7 +254,10 @@ class _TableWriter:
             scores += _list_scores(example)
             starts.append(len(entries))
             positive_counts.append(len(example.positives))
-            labels.append(self._number_label(example.label))
+            label = example.label
+            labels.append(
+                -1 if label is None else self._labels.setdefault(label, len(self._labels))
+            )
             if progress is not None and row % 1000 == 999:
                 progress(row + 1, len(dataset))
         self._flush()
@@ -309,9 +318,6 @@ class _TableWriter:
         return self._encoder.tokenise(
             texts, prompt=side.prompt, max_length=side.max_length, queries=side.queries
         )
-
-    def _number_label(self, label: str | None) -> int:
-        return -1 if label is None else self._labels.setdefault(label, len(self._labels))
 
 
 def _list_scores(example: Example) -> list[float]:

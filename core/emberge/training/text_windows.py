@@ -18,9 +18,9 @@ from emberge.files import fill_once
 from emberge.training.example_table import TextSide, build_text_side
 from emberge.training.fit_options import TextOptions
 
-VERSION = 3
+WINDOWS_VERSION = 3
 # A number of tokens that no text reaches.
-NO_LIMIT = 2**31 - 1
+UNREACHED_LENGTH = 2**31 - 1
 
 
 @dataclass(frozen=True, eq=False)
@@ -54,7 +54,7 @@ def build_windows(
     if longest is None:
         raise DataError(f"dataset '{name}': the model has no limit of tokens; give max_length")
     side = dataclasses.replace(side, max_length=longest)
-    key_parts = (f"windows{VERSION}", dataset.fingerprint, encoder.tokenizer_fingerprint)
+    key_parts = (f"windows{WINDOWS_VERSION}", dataset.fingerprint, encoder.tokenizer_fingerprint)
     key = "\x1f".join(map(str, (*key_parts, side)))
     folder = store / "tables" / hashlib.sha256(key.encode()).hexdigest()[:32]
 
@@ -84,7 +84,7 @@ def _cut_windows(
     encoder: TokenPredictor, texts: Sequence[str], side: TextSide, name: str
 ) -> Iterator[list[TokenisedText]]:
     """Yield the windows of each text."""
-    uncut_texts = encoder.tokenise(texts, prompt=side.prompt, max_length=NO_LIMIT)
+    uncut_texts = encoder.tokenise(texts, prompt=side.prompt, max_length=UNREACHED_LENGTH)
     for text, is_text_token in zip(
         uncut_texts, TextEmbedder(encoder).mask_text_tokens(uncut_texts), strict=True
     ):
@@ -94,7 +94,7 @@ def _cut_windows(
         start = max(int(positions[0]) if len(positions) else len(ids), text.prompt_length)
         end = int(positions[-1]) + 1 if len(positions) else len(ids)
         prefix, body, after = np.split(ids, [start, max(start, end)])
-        body_length = (side.max_length or NO_LIMIT) - len(prefix) - len(after)
+        body_length = (side.max_length or UNREACHED_LENGTH) - len(prefix) - len(after)
         if body_length < 1:
             raise DataError(
                 f"dataset '{name}': max_length {side.max_length} leaves no room for text: special tokens and "

@@ -93,12 +93,6 @@ class ClipReader:
         """The sampling rate that the model reads, in samples a second."""
         return int(self._extractor.sampling_rate)
 
-    def _count_frames_tokens(self, frames: int) -> int:
-        chunk_count, remainder = divmod(frames, self._chunk)
-        return chunk_count * _count_convolved_frames(self._chunk) + _count_convolved_frames(
-            remainder
-        )
-
     def count_media_tokens(self, media: Media) -> int:
         """Return the number of tokens of a clip.
 
@@ -106,7 +100,9 @@ class ClipReader:
             DataError: if the clip cannot be read, or has another sampling rate.
         """
         hop = int(self._extractor.hop_length)
-        return self._count_frames_tokens(len(self._read_samples(media)) // hop)
+        chunk_count, remainder = divmod(len(self._read_samples(media)) // hop, self._chunk)
+        tokens_a_chunk = _count_convolved_frames(self._chunk)
+        return chunk_count * tokens_a_chunk + _count_convolved_frames(remainder)
 
     def _read_samples(self, media: Media) -> NDArray[np.float32]:
         clip = read_clip(media)

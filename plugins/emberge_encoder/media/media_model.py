@@ -20,7 +20,7 @@ from emberge_encoder.text.tokenizer import ChatFormat
 
 _KEPT_FEATURES = 32
 # Tokens around a medium, which are never cut off.
-_MARKS = (
+_MARK_KEYS = (
     "vision_start_token_id",
     "vision_end_token_id",
     "audio_start_token_id",
@@ -52,7 +52,7 @@ class MessageTokeniser:
         self._placeholder = re.compile("|".join(map(re.escape, self._kind_by_token)))
         ids = [
             *(support.find_token_id(kind) for kind in support.kinds),
-            *(support.config.get(name) for name in _MARKS),
+            *(support.config.get(name) for name in _MARK_KEYS),
         ]
         self._media_ids = frozenset(id_ for id_ in ids if id_ is not None)
 

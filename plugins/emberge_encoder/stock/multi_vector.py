@@ -128,9 +128,16 @@ class MultiVector(StockBackbone):
     def load_model(self, checkpoint: Path, facts: EncoderFacts, device: str, dtype: str) -> Any:
         from sentence_transformers import MultiVectorEncoder
 
+        from emberge_encoder.stock_modules import begin_dense
+
         model = load_stock_model(MultiVectorEncoder, checkpoint, device, dtype)
         if facts.untrained:
-            _replace_projection(model, facts.dimension or _NEW_DIMENSION)
+            # A converted encoder has a random layer; this one is the same in each load.
+            number = next(i for i, m in enumerate(model) if type(m).__name__ == "Dense")
+            size = facts.dimension or _NEW_DIMENSION
+            dense: Any = begin_dense(model[number].in_features, size)
+            dense.module_input_name = dense.module_output_name = "token_embeddings"
+            model[number] = dense
         if self.expansion is not None:
             expansion = {"strategy": "fixed", "attend": False, "length": self.expansion}
             model[0].query_expansion = expansion
@@ -152,13 +159,3 @@ def _read_stored_dimension(checkpoint: Path, config: Mapping[str, Any]) -> int |
     if not layers:
         return int(config["hidden_size"])
     return int(read_object(checkpoint / layers[-1].path / "config.json")["out_features"])
-
-
-def _replace_projection(model: Any, dimension: int) -> None:
-    """Give a converted encoder a linear layer of this size, with orthogonal rows, the same in each load."""
-    from emberge_encoder.stock_modules import begin_dense
-
-    number = next(i for i, module in enumerate(model) if type(module).__name__ == "Dense")
-    dense: Any = begin_dense(model[number].in_features, dimension)
-    dense.module_input_name = dense.module_output_name = "token_embeddings"
-    model[number] = dense

@@ -70,7 +70,12 @@ class Splade(StockBackbone):
         stock_class = SparseEncoder if "SpladePooling" in kinds else _begin_splade
         model: Any = load_stock_model(stock_class, checkpoint, device, dtype)
         if self.offset is not None:
-            _lower_logits(model, self.offset, checkpoint)
+            bias = getattr(model[0].model.get_output_embeddings(), "bias", None)
+            if bias is None:
+                raise CheckpointError(
+                    f"{checkpoint}: its head has no bias to subtract an offset from; take offset out"
+                )
+            bias.data.sub_(self.offset)
         return model
 
 
@@ -98,17 +103,3 @@ def _begin_splade(folder: str, *, device: str, **options: Any) -> Any:
     prompts = read_settings(Path(folder)).get("prompts", {})
     modules = [transformer, SpladePooling(pooling_strategy="max")]
     return SparseEncoder(modules=modules, prompts=prompts, device=device)
-
-
-def _lower_logits(model: Any, offset: float, checkpoint: Path) -> None:
-    """Subtract a number from the bias of a model's head.
-
-    Raises:
-        CheckpointError: if the head has no bias.
-    """
-    bias = getattr(model[0].model.get_output_embeddings(), "bias", None)
-    if bias is None:
-        raise CheckpointError(
-            f"{checkpoint}: its head has no bias to subtract an offset from; take offset out"
-        )
-    bias.data.sub_(offset)

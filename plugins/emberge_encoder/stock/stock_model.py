@@ -18,9 +18,9 @@ from emberge_encoder.text.text_model import refuse_media
 
 Side = Literal["query", "document"]
 # Texts of a chunk that are read as queries, among the features of a batch.
-_QUERIES = "is_query"
+_QUERIES_FEATURE = "is_query"
 # Features of the model's output that are the embeddings.
-_OUTPUTS: Mapping[EmbeddingKind, str] = {
+_OUTPUT_BY_KIND: Mapping[EmbeddingKind, str] = {
     "sparse": "sentence_embedding",
     "token_vectors": "token_embeddings",
     "pair_score": "scores",
@@ -107,7 +107,10 @@ class StockModel:
     ) -> list[TokenisedText]:
         if not texts:
             return []
-        refuse_media([part for text in texts for part in _list_texts(text)], self.folder)
+        refuse_media(
+            [part for text in texts for part in ((text,) if isinstance(text, str) else text)],
+            self.folder,
+        )
         limit = max_length or self._max_length
         lengths = {} if limit is None else {"max_length": limit}
         features = self._model.preprocess(list(texts), prompt=prompt or None, task=side, **lengths)
@@ -142,7 +145,7 @@ class StockModel:
         features = {
             "input_ids": torch.from_numpy(ids),
             "attention_mask": torch.from_numpy(mask.astype(np.int64)),
-            _QUERIES: torch.tensor([text.is_query for text in texts]),
+            _QUERIES_FEATURE: torch.tensor([text.is_query for text in texts]),
         }
         if "token_type_ids" in self._tokenizer.model_input_names:
             features["token_type_ids"] = torch.from_numpy(types)
@@ -156,7 +159,7 @@ class StockModel:
             )
         for module in self._in_place:  # they look at their own switch, which is off without dropout
             module.training = torch.is_grad_enabled()
-        is_query = features[_QUERIES]
+        is_query = features[_QUERIES_FEATURE]
         parts: list[tuple[Tensor, Tensor]] = []
         for side, rows in (("query", is_query), ("document", ~is_query)):
             row_numbers = rows.nonzero()[:, 0]
@@ -170,7 +173,9 @@ class StockModel:
     def _compute(self, features: Mapping[str, Tensor], row_numbers: Tensor, side: str) -> Tensor:
         """Return the embeddings of one side's texts, each row as long as the batch's."""
         inputs: dict[str, Any] = {
-            name: values[row_numbers] for name, values in features.items() if name != _QUERIES
+            name: values[row_numbers]
+            for name, values in features.items()
+            if name != _QUERIES_FEATURE
         }
         first = _find_first(self._model, side)
         expansion = first.__dict__.get("_query_expansion") if side == "query" else None
@@ -178,7 +183,7 @@ class StockModel:
             inputs |= self._mark_expansion(inputs["input_ids"], inputs["attention_mask"], expansion)
         inputs["modality"] = "text"
         output = self._model(inputs, task=side)
-        embeddings: Tensor = output[_OUTPUTS[self.similarity.kind]]
+        embeddings: Tensor = output[_OUTPUT_BY_KIND[self.similarity.kind]]
         if self.similarity.kind == "token_vectors":
             mask: Tensor = output["attention_mask"]
             embeddings = embeddings * mask[..., None].to(embeddings.dtype)
@@ -254,7 +259,3 @@ def _find_first(model: Any, side: str) -> Any:
     """Return the module that reads the texts of a side."""
     routes = getattr(model[0], "sub_modules", None)
     return model[0] if routes is None else routes[side][0]
-
-
-def _list_texts(text: str | Sequence[str]) -> Sequence[str]:
-    return (text,) if isinstance(text, str) else text

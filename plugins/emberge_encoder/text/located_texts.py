@@ -16,14 +16,14 @@ _BREAK = "\n"
 class LocatedText:
     """Token ids of a text, a pair, or a window of a pair, with the characters that each token came from.
 
-    `row` is the position of the text in the call's list. `part` [t] is 0 for a token of the first text, 1 for
-    a token of the second text, and -1 for special tokens. `start` and `end` [t] are positions of characters
-    in the text that `part` names.
+    `row` is the position of the text in the call's list. `text_numbers` [t] is 0 for a token of the first
+    text, 1 for a token of the second text, and -1 for special tokens. `start` and `end` [t] are positions of
+    characters in the text of that number.
     """
 
     row: int
     tokens: TokenisedText
-    part: Sequence[int]
+    text_numbers: Sequence[int]
     start: Sequence[int]
     end: Sequence[int]
 
@@ -96,14 +96,14 @@ def _locate_rows(encoded: Any, separator: int) -> Iterator[LocatedText]:
     types = encoded.get("token_type_ids")
     for number, row in enumerate(rows):
         ids, spans = encoded["input_ids"][number], encoded["offset_mapping"][number]
-        part = [-1 if sequence is None else sequence for sequence in encoded.sequence_ids(number)]
-        shift = [separator if p == 1 else 0 for p in part]
+        numbers = [-1 if text is None else text for text in encoded.sequence_ids(number)]
+        shift = [separator if text == 1 else 0 for text in numbers]
         end = [last - by for (_, last), by in zip(spans, shift, strict=True)]
         # A token of the separator alone is no token of the text.
-        part = [p if last > 0 else -1 for p, last in zip(part, end, strict=True)]
+        numbers = [text if last > 0 else -1 for text, last in zip(numbers, end, strict=True)]
         start = [max(0, first - by) for (first, _), by in zip(spans, shift, strict=True)]
-        kinds = types[number] if types is not None and any(types[number]) else None
-        yield LocatedText(row, TokenisedText(ids, types=kinds), part, start, end)
+        token_types = types[number] if types is not None and any(types[number]) else None
+        yield LocatedText(row, TokenisedText(ids, types=token_types), numbers, start, end)
 
 
 def _cut_text(tokenizer: Any, text: str, limit: int) -> str:

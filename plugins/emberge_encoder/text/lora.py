@@ -39,6 +39,7 @@ class Lora:
         import torch
         from peft import LoraConfig
         from peft.tuners.lora import LoraModel
+        from transformers.pytorch_utils import Conv1D
 
         targets = _find_linear_names(trunk)
         alpha = self.rank if self.alpha is None else self.alpha
@@ -47,7 +48,8 @@ class Lora:
             r=self.rank,
             lora_alpha=alpha,
             target_modules=targets,
-            fan_in_fan_out=_has_transposed(trunk, targets),
+            # GPT-2 stores its weights transposed.
+            fan_in_fan_out=any(isinstance(trunk.get_submodule(name), Conv1D) for name in targets),
         )
         with torch.random.fork_rng(), _silence_peft():
             torch.manual_seed(make_seed(0, "lora"))
@@ -63,11 +65,14 @@ class Lora:
 
 def _find_linear_names(trunk: Any) -> list[str]:
     """Return the full names of all linear layers in a transformer's blocks."""
+    from torch import nn
+    from transformers.pytorch_utils import Conv1D
+
     from emberge_encoder.text.blocks import find_blocks
 
     names = {module: name for name, module in trunk.named_modules()}
     modules = (module for block in find_blocks(trunk) for module in block.modules())
-    return sorted(names[module] for module in modules if _is_linear(module))
+    return sorted(names[m] for m in modules if isinstance(m, nn.Linear | Conv1D))
 
 
 class LoraTrunk:
@@ -120,21 +125,6 @@ class LoraTrunk:
 def _to_json(value: Any) -> Any:
     """Return a set of peft's config as a sorted list, and an enumeration as its value."""
     return sorted(value) if isinstance(value, set | frozenset) else value.value
-
-
-def _is_linear(module: Any) -> bool:
-    """Return whether a module is a linear layer, stored as usual or transposed."""
-    from torch import nn
-    from transformers.pytorch_utils import Conv1D
-
-    return isinstance(module, nn.Linear | Conv1D)
-
-
-def _has_transposed(trunk: Any, targets: Sequence[str]) -> bool:
-    """Return whether a target stores its weight transposed, as GPT-2 does."""
-    from transformers.pytorch_utils import Conv1D
-
-    return any(isinstance(trunk.get_submodule(target), Conv1D) for target in targets)
 
 
 @contextlib.contextmanager

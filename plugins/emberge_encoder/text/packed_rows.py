@@ -11,7 +11,7 @@ import torch
 from emberge import TokenisedText
 from torch import Tensor
 
-DOCUMENTS = "documents"
+DOCUMENTS_FEATURE = "documents"
 _NO_TEXT = -1
 
 
@@ -28,7 +28,7 @@ def collate_rows(rows: Sequence[Sequence[TokenisedText]], pad: int) -> dict[str,
             ids[row, piece], positions[row, piece] = text.ids, np.arange(len(text.ids))
             documents[row, piece] = number
             start = piece.stop
-    features = {"input_ids": ids, "position_ids": positions, DOCUMENTS: documents}
+    features = {"input_ids": ids, "position_ids": positions, DOCUMENTS_FEATURE: documents}
     if min(lengths) < max(lengths):
         features["attention_mask"] = (documents != _NO_TEXT).astype(np.int64)
     return {name: torch.from_numpy(array) for name, array in features.items()}
@@ -36,7 +36,7 @@ def collate_rows(rows: Sequence[Sequence[TokenisedText]], pad: int) -> dict[str,
 
 def compute_packed_states(trunk: Any, features: Mapping[str, Tensor]) -> Tensor:
     """Return the last hidden states [b, t, d] of rows of texts, each text computed as if alone."""
-    ids, documents = features["input_ids"], features[DOCUMENTS]
+    ids, documents = features["input_ids"], features[DOCUMENTS_FEATURE]
     positions = features["position_ids"] + _find_first_position(trunk)
     with _separate_documents(trunk.config._attn_implementation, documents):
         # Padding sees itself as a text does; without a mask positions would be taken for one.

@@ -25,12 +25,12 @@ from emberge_encoder.stock_modules import (
 from emberge_encoder.text.blocks import BlockInputs
 from emberge_encoder.text.located_texts import LocatedText, locate_texts
 from emberge_encoder.text.lora import LoraTrunk
-from emberge_encoder.text.packed_rows import DOCUMENTS, compute_packed_states
+from emberge_encoder.text.packed_rows import DOCUMENTS_FEATURE, compute_packed_states
 from emberge_encoder.text.tokenizer import ChatFormat, count_prompt_tokens
 from emberge_encoder.text.trunk_weights import save_trunk
 
 # Features that the transformer reads.
-_INPUTS = ("input_ids", "attention_mask", "token_type_ids")
+_INPUT_NAMES = ("input_ids", "attention_mask", "token_type_ids")
 # What transformers sets on the layers whose activations are computed again.
 CHECKPOINTING_KEY = "gradient_checkpointing"
 
@@ -221,14 +221,14 @@ class TextModel:
             # Layers look at their own switch, which is off for a training without dropout.
             layer.training = torch.is_grad_enabled()
         trunk: Any = self._modules.trunk
-        if DOCUMENTS in features:
+        if DOCUMENTS_FEATURE in features:
             return compute_packed_states(trunk, features)
         states: Tensor = trunk(**inputs)[0]
         return states
 
     def _select_inputs(self, features: Mapping[str, Tensor]) -> dict[str, Tensor]:
         """Return the features that the transformer reads."""
-        return {name: features[name] for name in _INPUTS if name in features}
+        return {name: features[name] for name in _INPUT_NAMES if name in features}
 
     @property
     def _pooling_modules(self) -> list[nn.Module]:

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 # Buffers that old releases wrote and new ones compute.
-BUFFERS = ("position_ids", "inv_freq", "masked_bias")
+BUFFER_NAMES = ("position_ids", "inv_freq", "masked_bias")
 
 
 def load_trunk(folder: Path, config: Mapping[str, Any], dtype: str) -> Any:
@@ -150,7 +150,7 @@ def _refuse_gaps(folder: Path, model: Any, report: Mapping[str, Any]) -> None:
         name
         for name in report["unexpected_keys"]
         if name.removeprefix(prefix).partition(".")[0] in child_names
-        and not name.endswith(BUFFERS)
+        and not name.endswith(BUFFER_NAMES)
         and not _is_pooler(name)
     )
     if unused_names:
@@ -189,35 +189,19 @@ def save_trunk(model: Any, source: Path, target: Path, frozen: Sequence[str] = (
         tied_names = [name for name in model.all_tied_weights_keys if name in source_tensors]
         state = model.state_dict() if tied_names else {}
         trained_tensors |= {name: state[name] for name in tied_names}
-        frozen_prefixes = tuple(f"{part}." for part in frozen)
-        trained_tensors = {
-            n: t for n, t in trained_tensors.items() if not _is_in_parts(n, frozen_prefixes, model)
-        }
-        named = _rename_to_source(trained_tensors, source_tensors, model)
+        prefix, frozen_prefixes = f"{model.base_model_prefix}.", tuple(f"{p}." for p in frozen)
+        named = dict(source_tensors)
+        for name, tensor in trained_tensors.items():
+            if name.removeprefix(prefix).startswith(frozen_prefixes):
+                continue
+            spellings = (name, prefix + name, name.removeprefix(prefix))
+            named[next((s for s in spellings if s in source_tensors), name)] = tensor
         save_torch_state_dict(
             {name: tensor.contiguous() for name, tensor in sorted(named.items())},
             target,
             max_shard_size="5GB",
             filename_pattern="model{suffix}.safetensors",
         )
-
-
-def _rename_to_source(
-    trained: Mapping[str, Tensor], source: Mapping[str, Tensor], model: Any
-) -> dict[str, Tensor]:
-    """Return the source's tensors, with each trained weight in place of the original."""
-    prefix = f"{model.base_model_prefix}."
-    named = dict(source)
-    for name, tensor in trained.items():
-        spellings = (name, prefix + name, name.removeprefix(prefix))
-        named[next((s for s in spellings if s in source), name)] = tensor
-    return named
-
-
-def _is_in_parts(name: str, parts: tuple[str, ...], model: Any) -> bool:
-    """Return whether a saved tensor belongs to one of the parts of the trunk."""
-    prefix = f"{model.base_model_prefix}."
-    return name.removeprefix(prefix).startswith(parts)
 
 
 def read_tensors(folder: Path) -> dict[str, Tensor]:

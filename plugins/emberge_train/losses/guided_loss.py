@@ -1,4 +1,4 @@
-"""Losses with a teacher: a guide, whose embeddings of the batch they read, or scores in the data."""
+"""Losses with a guide: a teacher whose embeddings of the batch they read."""
 
 from __future__ import annotations
 
@@ -124,16 +124,3 @@ def require_guide_of_size(embeddings: Embeddings, loss: str) -> Embeddings:
 def compute_squared_distances(vectors: Tensor, others: Tensor) -> Tensor:
     """Return the squared distances of embeddings, scaled to length one."""
     return ((scale_to_unit(vectors) - scale_to_unit(others)) ** 2).sum(-1)
-
-
-def read_teacher_scores(e: Embeddings, loss: str) -> tuple[Tensor, Tensor]:
-    """Return the teacher's scores of the candidates [b, p + n], 0 where missing, and their mask.
-
-    Raises:
-        ValueError: if all positives or all negatives lack scores.
-    """
-    if e.positive_score is None or (e.negative_score is None and e.negative.shape[1]):
-        raise ValueError(f"{loss} needs a teacher's scores of positives and negatives")
-    scores = e.scores
-    is_scored = e.valid & ~scores.isnan()
-    return scores.masked_fill(~is_scored, 0.0), is_scored

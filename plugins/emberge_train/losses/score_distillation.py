@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from emberge import ALL_KINDS, EmbeddingKind, Embeddings, Loss, Positive
 from emberge.numerics import find_lowest_score
 
-from emberge_train.losses.guided_loss import Guide, GuidedLoss, read_teacher_scores, require_guide
+from emberge_train.losses.guided_loss import Guide, GuidedLoss, require_guide
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -43,7 +43,7 @@ class MarginMSE(Loss):
         return ALL_KINDS
 
     def __call__(self, embeddings: Embeddings) -> Tensor:
-        teacher, is_scored = read_teacher_scores(embeddings, "margin_mse")
+        teacher, is_scored = _read_teacher_scores(embeddings, "margin_mse")
         score_errors = embeddings.closeness - teacher
         slots = embeddings.positive.shape[1]
         squares = (score_errors[:, :slots, None] - score_errors[:, None, slots:]) ** 2
@@ -112,6 +112,19 @@ class KLDistillation(GuidedLoss):
     def _read_teacher(self, embeddings: Embeddings) -> tuple[Tensor, Tensor]:
         """Return the teacher's scores of the candidates [b, p + n], and the mask of those that it scored."""
         if self.guide is None:
-            return read_teacher_scores(embeddings, "kl_distillation")
+            return _read_teacher_scores(embeddings, "kl_distillation")
         guide = require_guide(embeddings, "kl_distillation")
         return guide.closeness, embeddings.valid
+
+
+def _read_teacher_scores(e: Embeddings, loss: str) -> tuple[Tensor, Tensor]:
+    """Return the teacher's scores of the candidates [b, p + n], 0 where missing, and their mask.
+
+    Raises:
+        ValueError: if all positives or all negatives lack scores.
+    """
+    if e.positive_score is None or (e.negative_score is None and e.negative.shape[1]):
+        raise ValueError(f"{loss} needs a teacher's scores of positives and negatives")
+    scores = e.scores
+    is_scored = e.valid & ~scores.isnan()
+    return scores.masked_fill(~is_scored, 0.0), is_scored

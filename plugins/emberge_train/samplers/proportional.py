@@ -42,9 +42,11 @@ class Proportional(OneDataset):
         """Return each dataset's share; the shares sum to 1."""
         sizes = [len(dataset.rows) for dataset in datasets]
         # Of the largest, so that no power overflows.
+        weights = [self.weight.of(d.info.name, d.info.task) for d in datasets]
         parts = [
-            (size / max(sizes)) ** (1 / self.temperature) * self._find_weight(dataset)
-            for size, dataset in zip(sizes, datasets, strict=True)
+            (size / max(sizes)) ** (1 / self.temperature)
+            * (dataset.info.weight * (1.0 if weight is None else weight))
+            for size, dataset, weight in zip(sizes, datasets, weights, strict=True)
         ]
         return [part / sum(parts) for part in parts]
 
@@ -62,7 +64,3 @@ class Proportional(OneDataset):
             for dataset, n in zip(datasets, self.count_batches(datasets), strict=True)
         ]
         return Shuffled(resized, make_seed(seed, "batches"))
-
-    def _find_weight(self, dataset: DatasetBatches) -> float:
-        weight = self.weight.of(dataset.info.name, dataset.info.task)
-        return dataset.info.weight * (1.0 if weight is None else weight)

@@ -11,7 +11,7 @@ from emberge.contracts import take_rows
 from emberge_train.samplers.batch_sequences import InOrder, Shuffled
 from emberge_train.samplers.batches_of_one_dataset import OneDataset
 
-RETRIEVAL = ("retrieval", "reranking")
+RETRIEVAL_TASKS = ("retrieval", "reranking")
 # Share of the rows of a retrieval set in the second stage.
 RETRIEVAL_SHARE = 0.5
 
@@ -40,7 +40,7 @@ class TwoStage(OneDataset):
         Raises:
             DataError: if there is no retrieval data for the first stage, or no data for another stage.
         """
-        retrieval = {i: rows for i, rows in pool.items() if i.task in RETRIEVAL}
+        retrieval = {i: rows for i, rows in pool.items() if i.task in RETRIEVAL_TASKS}
         if not retrieval:
             raise DataError(
                 "two_stage begins with retrieval or reranking, and no dataset is for either; "
@@ -64,7 +64,7 @@ class TwoStage(OneDataset):
 
     def _select_second_rows(self, info: DatasetInfo, rows: Rows, seed: int) -> Rows:
         """Return a dataset's rows in stage two."""
-        if info.task not in RETRIEVAL:
+        if info.task not in RETRIEVAL_TASKS:
             return rows
         count = max(1, round(RETRIEVAL_SHARE * len(rows)))
         order = draw_order(len(rows), make_seed(seed, "sample", info.name))

@@ -151,7 +151,7 @@ class Case:
         grads = {n: p.grad.clone() for n, p in found.items() if p.grad is not None}
         for parameter in found.values():
             parameter.grad = None
-        return float(passed.loss), grads, passed.kept
+        return float(passed.loss), grads, passed.kept_tokens
 
 
 # All losses with each encoder, and each kind of loss by itself.

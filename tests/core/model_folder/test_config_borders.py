@@ -16,7 +16,11 @@ from emberge.model_folder.st_layout import read_pooling_modes
 
 @pytest.mark.parametrize(
     ("stored", "read"),
-    [({"query": None, "d": "x "}, {"query": "", "d": "x "}), (None, {})],
+    [
+        ({"query": None, "d": "x "}, {"query": "", "d": "x "}),
+        (None, {}),
+        ({"query": None}, {"query": ""}),
+    ],
 )
 def test_a_null_prompt_is_an_empty_text(stored: Any, read: dict[str, str], tmp_path: Path) -> None:
     settings = {"prompts": stored, "default_prompt_name": "query" if read else None}
@@ -75,7 +79,12 @@ def test_pooling_modes_of_all_releases_have_one_name_each() -> None:
 
 @pytest.mark.parametrize(
     ("config", "experts"),
-    [({"n_routed_experts": 16}, 16), ({"text_config": {"num_experts": 3}}, 3), ({}, 0)],
+    [
+        ({"num_experts": 8}, 8),
+        ({"n_routed_experts": 16}, 16),
+        ({"text_config": {"num_experts": 3}}, 3),
+        ({"hidden_size": 8}, 0),
+    ],
 )
 def test_experts_are_counted_under_any_name_of_their_number(
     config: dict[str, Any], experts: int
@@ -86,7 +95,13 @@ def test_experts_are_counted_under_any_name_of_their_number(
 @pytest.mark.parametrize("kind", ["xlm-roberta", "modernbert", "t5"])
 def test_class_defaults_are_read_without_importing_the_class(kind: str) -> None:
     stock, found = transformers.CONFIG_MAPPING[kind](), read_class_defaults(kind)
-    sizes = found.keys() & {"vocab_size", "hidden_size", "num_hidden_layers", "d_model"}
+    sizes = found.keys() & {
+        "vocab_size",
+        "hidden_size",
+        "num_hidden_layers",
+        "d_model",
+        "n_positions",
+    }
     assert len(sizes) > 1
     assert {name: getattr(stock, name) for name in sizes} == {name: found[name] for name in sizes}
 

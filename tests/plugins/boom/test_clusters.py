@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 import re
+import shutil
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -336,6 +337,16 @@ def test_what_is_wrong_with_a_study_is_said_before_it_starts(
     assert old in RECIPE
     with pytest.raises(RecipeError, match=said):
         checked(RECIPE.replace(old, new), data).raise_errors()
+
+
+def test_a_study_of_a_model_with_routers_is_refused_before_it_starts(
+    data: Path, tmp_path: Path
+) -> None:
+    shutil.copytree(data, tmp_path / "data")
+    config = tmp_path / "data" / "model" / "config.json"
+    config.write_text(json.dumps(json.loads(config.read_text()) | {"num_experts": 4}))
+    with pytest.raises(RecipeError, match="routers with 4 experts each"):
+        checked(RECIPE, tmp_path / "data").raise_errors()
 
 
 def test_check_says_how_many_trainings_a_study_takes(data: Path) -> None:

@@ -29,7 +29,7 @@ def pieces(
     return [
         [
             given[side][one.row][a:b]
-            for p, a, b in zip(one.part, one.start, one.end, strict=True)
+            for p, a, b in zip(one.text_numbers, one.start, one.end, strict=True)
             if p == side
         ]
         for one in encoder.locate(texts, seconds, **more)  # type: ignore[arg-type]
@@ -86,7 +86,7 @@ def test_a_tokenizer_that_puts_nothing_between_texts_gets_a_line_break(tmp_path:
     (one,) = encoder.locate(["at"], ["to"])
     text = fast.decode(one.tokens.ids)
     assert text == "at\nto"
-    assert one.part == [0, 0, -1, 1, 1]
+    assert one.text_numbers == [0, 0, -1, 1, 1]
     assert list(zip(one.start, one.end, strict=True))[3:] == [(0, 1), (1, 2)]
 
 
@@ -97,7 +97,8 @@ def test_long_passages_become_windows_that_overlap(bert: Path) -> None:
     assert len(found) > 2
     assert all(len(one.tokens.ids) <= 24 for one in found)
     spans = [
-        [(a, b) for p, a, b in zip(w.part, w.start, w.end, strict=True) if p == 1] for w in found
+        [(a, b) for p, a, b in zip(w.text_numbers, w.start, w.end, strict=True) if p == 1]
+        for w in found
     ]
     assert spans[0][-6:] == spans[1][:6], "a quarter of a window"
     assert {span for one in spans for span in one} == {
@@ -105,7 +106,9 @@ def test_long_passages_become_windows_that_overlap(bert: Path) -> None:
         for place, word in zip(_starts(passage), passage.split(), strict=True)
     }
     long = encoder.locate([passage], ["new list"], max_length=24, stride=4)
-    assert [sum(p == 0 for p in one.part) for one in long] == [12], "half is left for the passage"
+    assert [sum(p == 0 for p in one.text_numbers) for one in long] == [12], (
+        "half is left for the passage"
+    )
 
 
 def _starts(text: str) -> list[int]:

@@ -9,4 +9,4 @@ from emberge_fine_tuned import head_tasks
 @pytest.fixture
 def no_dropout(monkeypatch: pytest.MonkeyPatch) -> None:
     """Give heads no dropout."""
-    monkeypatch.setattr(head_tasks, "_DROPOUT", 0.0)
+    monkeypatch.setattr(head_tasks, "_DROPOUT_SHARE", 0.0)

@@ -358,7 +358,7 @@ def test_a_killed_training_goes_on_from_its_state(
     euro: Path, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It is killed between two looks at development data, and ends in the same numbers."""
-    monkeypatch.setattr("emberge_fine_tuned.head_tasks._DROPOUT", 0.1)
+    monkeypatch.setattr("emberge_fine_tuned.head_tasks._DROPOUT_SHARE", 0.1)
     entry = task(folder, head="regression", label=("grade",))
     data = load_task(entry, Bench(tmp_path).readers, lambda ref: Path(ref.text))
     assert data is not None

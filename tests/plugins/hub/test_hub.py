@@ -59,8 +59,15 @@ def ask(
 
 def test_metadata_has_no_weights_and_all_has_one_format(hub: Hub, tmp_path: Path) -> None:
     (configs,) = ask(tmp_path / "home", hub.url, ("owner/name", None, "metadata"))
-    wanted = ["1_Pooling/config.json", "2_Dense/config.json", "README.md", "config.json"]
-    wanted += ["modules.json", "tokenizer.json", "vocab.txt"]
+    wanted = [
+        "1_Pooling/config.json",
+        "2_Dense/config.json",
+        "README.md",
+        "config.json",
+        "modules.json",
+        "tokenizer.json",
+        "vocab.txt",
+    ]
     assert configs["files"] == wanted
     assert set(hub.fetched) <= set(wanted)  # files of equal content are fetched once
     before = len(hub.fetched)
@@ -147,8 +154,9 @@ def test_a_package_with_several_models_is_refused_with_their_folders(package: Pa
     for name in ("one", "two"):
         (package / name).mkdir()
         (package / name / "config.json").write_text('{"architectures": ["BertModel"]}')
-    said = r"ships 2 models; name one by its folder: .*one, .*two"
-    with pytest.raises(CheckpointError, match=said):
+    with pytest.raises(
+        CheckpointError, match=r"ships 2 models; name one by its folder: .*one, .*two"
+    ):
         find_in_package("shipped_model_package")
 
 

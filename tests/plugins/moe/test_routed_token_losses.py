@@ -127,7 +127,7 @@ def _passed(
 def test_token_losses_in_chunks_are_those_of_the_whole_batch(kind: str, tmp_path: Path) -> None:
     folder = _write(tmp_path / "model", kind)
     whole, plain = _passed(folder, 10**6, None)
-    assert whole.kept == whole.padded
+    assert whole.kept_tokens == whole.padded_tokens
     assert all(plain[name].count_nonzero() for name in plain if name.endswith("router.weight"))
     for recompute in (False, True):
         for budget, kept in ((64, None), (64, 0), (200, 250)):
@@ -136,7 +136,7 @@ def test_token_losses_in_chunks_are_those_of_the_whole_batch(kind: str, tmp_path
             assert_exact(gradients, plain)
             assert found.counts is not None
             assert torch.equal(found.counts[:8], whole.counts[:8])  # type: ignore[index]
-            assert found.kept <= (found.padded if kept is None else kept)
+            assert found.kept_tokens <= (found.padded_tokens if kept is None else kept)
 
 
 def test_the_balance_term_is_added_once_and_without_padding(tmp_path: Path) -> None:

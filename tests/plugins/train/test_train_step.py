@@ -140,6 +140,10 @@ def test_check_names_every_fault_and_its_place(
     assert problem.startswith("loss: loss CoSENT needs scores, which dataset 'find'")
     (problem,) = _check(_step(data, sampler=(Bagging(ratio=0.5),)), room)
     assert problem.startswith("sampler: Bagging only selects; end the chain")
+    both = _check(
+        _step(data, sampler=(Bagging(ratio=0.5),), loss=PerDataset(default=(CoSENT(),))), room
+    )
+    assert [problem.partition(":")[0] for problem in both] == ["sampler", "loss"]
     losses = PerDataset(default=(InfoNCE(),), by_dataset={"fnd": (CoSENT(),)})
     (problem,) = _check(_step(data, loss=losses), room)
     assert problem.startswith("loss: loss: by_dataset names 'fnd', which is no dataset")

@@ -22,8 +22,8 @@ from emberge.files import clear_torn, link_or_copy, replace_folder
 from emberge.hashes import hash_sha256
 from emberge.training.fit_options import FitOptions
 
-MANIFEST = "manifest.json"
-TENSORS = "tensors.safetensors"
+MANIFEST_FILE = "manifest.json"
+TENSORS_FILE = "tensors.safetensors"
 KEPT_STATES = 2
 SECONDS_BETWEEN_SAVES = 30.0
 # Saving by the clock takes at most one part in this many of the time.
@@ -45,13 +45,13 @@ class TrainingState:
         tensors = {name: tensor.detach().contiguous() for name, tensor in self.tensors.items()}
 
         def fill(side: Path) -> None:
-            save_file(tensors, side / TENSORS)
+            save_file(tensors, side / TENSORS_FILE)
             content = {
                 "step": self.step,
                 "facts": dict(self.facts),
-                "files": {TENSORS: hash_sha256(side / TENSORS)},
+                "files": {TENSORS_FILE: hash_sha256(side / TENSORS_FILE)},
             }
-            (side / MANIFEST).write_text(json.dumps(content), encoding="utf-8")
+            (side / MANIFEST_FILE).write_text(json.dumps(content), encoding="utf-8")
 
         path = replace_folder(folder / f"step-{self.step}", fill)
         for old in _list_states(folder)[KEPT_STATES:]:
@@ -120,10 +120,10 @@ def _read_state(path: Path) -> TrainingState | None:
     from safetensors.torch import load_file
 
     try:
-        content = json.loads((path / MANIFEST).read_text(encoding="utf-8"))
-        if content["files"] != {TENSORS: hash_sha256(path / TENSORS)}:
+        content = json.loads((path / MANIFEST_FILE).read_text(encoding="utf-8"))
+        if content["files"] != {TENSORS_FILE: hash_sha256(path / TENSORS_FILE)}:
             return None
-        return TrainingState(content["step"], load_file(path / TENSORS), content["facts"])
+        return TrainingState(content["step"], load_file(path / TENSORS_FILE), content["facts"])
     except (OSError, ValueError, KeyError, SafetensorError):
         return None
 

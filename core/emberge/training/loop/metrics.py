@@ -99,8 +99,8 @@ class _PointSums:
     datasets: dict[str, list[float]] = field(default_factory=dict)
     tasks: dict[str, list[float]] = field(default_factory=dict)
     tokens: int = 0
-    padded: int = 0
-    kept: int = 0
+    padded_tokens: int = 0
+    kept_tokens: int = 0
 
     def add(self, step: _PendingStep, loss: float, tasks: Mapping[str, str]) -> None:
         """Add a step; `tasks` maps datasets to their kinds of task."""
@@ -108,8 +108,8 @@ class _PointSums:
         for task in dict.fromkeys(tasks[part.dataset] for part in step.batch.parts):
             self.tasks.setdefault(task, []).append(loss)
         self.tokens += step.result.tokens
-        self.padded += step.result.padded
-        self.kept += step.result.kept
+        self.padded_tokens += step.result.padded_tokens
+        self.kept_tokens += step.result.kept_tokens
 
 
 @dataclass(eq=False)
@@ -218,7 +218,8 @@ class MetricLog:
     def _log(self, step: _PendingStep, norm: float) -> None:
         sums, step_number = self._since, step.batch.step + 1
         values = [v for losses in sums.datasets.values() for v in losses]
-        token_counts = torch.tensor([sums.tokens, sums.padded, sums.kept], dtype=torch.float64)
+        counts = [sums.tokens, sums.padded_tokens, sums.kept_tokens]
+        token_counts = torch.tensor(counts, dtype=torch.float64)
         tokens, padded, kept_tokens = self.ranks.sum_over_ranks(token_counts).tolist()
         metrics = {"loss": _mean(values)}
         if len(set(self.names)) > 1:

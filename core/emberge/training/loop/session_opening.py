@@ -5,14 +5,13 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import TypeVar
 
 import torch
 
 from emberge.contracts import (
-    Dataset,
     DatasetInfo,
     Encoder,
     Loss,
@@ -93,7 +92,10 @@ def open_session(
         progress(0, 0, "", "tokenising")
         # The rows of single texts are windows, so texts are cut before batches are planned.
         windows = _read_once(ranks, lambda: _cut_windows(job, encoder, store, progress))
-        plan = _plan_batches(job, _build_pool(job.datasets, windows), warn)
+        infos = [
+            windows[d.info.name].info if d.info.name in windows else d.info for d in job.datasets
+        ]
+        plan = _plan_batches(job, {info: range(info.size) for info in infos}, warn)
         datasets = [dataset for dataset in job.datasets if dataset.info.name in plan.sizes]
         pairs = [dataset for dataset in datasets if dataset.info.name not in windows]
         tables = _read_once(ranks, lambda: build_tables(pairs, encoder, options, store, progress))
@@ -101,7 +103,7 @@ def open_session(
         if takes_losses:
             _require_columns(plan, tables, objective)
         # The longest text decides how large a chunk can be.
-        settings = fit_token_budget(
+        fitted_settings = fit_token_budget(
             work, settings, encoder, [*tables.values(), *windows.values()], ranks
         )
         if takes_losses and job.guides is not None:
@@ -110,7 +112,7 @@ def open_session(
             tables |= _add_guides(tables, job.guides(request))
         encoder.module.train(options.dropout)
         # Split weights would stay gathered after a forward pass without a backward pass.
-        draws_random = draws_random_numbers(encoder, settings.autocast)
+        draws_random = draws_random_numbers(encoder, fitted_settings.autocast)
         if splits_weights:
             split_weights(encoder, ranks)
         yield Session(
@@ -122,7 +124,7 @@ def open_session(
             encoder=encoder,
             tables=tables,
             windows=windows,
-            encode_plan=_build_encode_plan(job, settings, encoder, ranks, draws_random),
+            encode_plan=_build_encode_plan(job, fitted_settings, encoder, ranks, draws_random),
             sampling=TextSampling(options.positives, options.hard_negatives, job.seed),
             progress=progress,
             clock=clock or SaveClock(),
@@ -207,11 +209,6 @@ def _cut_windows(
             table = build_windows(dataset, encoder, job.options, store, progress)
             windows[dataset.info.name] = table
     return windows
-
-
-def _build_pool(datasets: Sequence[Dataset], windows: Mapping[str, WindowTable]) -> Pool:
-    infos = [windows[d.info.name].info if d.info.name in windows else d.info for d in datasets]
-    return {info: range(info.size) for info in infos}
 
 
 def _plan_batches(job: FitJob, pool: Pool, warn: Warn | None) -> BatchPlan:

@@ -63,7 +63,9 @@ class Trainer:
             self.parameters, options, trainee.decays, fused=trainee.fixes_threads
         )
         steps_to_keep = frozenset(trainee.list_steps_to_keep(options))
-        self.kept = KeptCheckpoints(work / "checkpoints", steps_to_keep, options.keep_last)
+        self.kept_checkpoints = KeptCheckpoints(
+            work / "checkpoints", steps_to_keep, options.keep_last
+        )
         self.history = ScoreHistory(early_stopping, trainee.steps, work / "scored")
         self.seconds = self.cpu_seconds = 0.0
 
@@ -89,7 +91,7 @@ class Trainer:
                     log.flush_losses()
                     self._keep_model(step + 1)
                     self._save_state(step + 1, identity, log)
-            elif step + 1 in self.kept.steps:
+            elif step + 1 in self.kept_checkpoints.steps:
                 log.flush_losses()
                 self._keep_model(step + 1)
         log.finish()
@@ -174,7 +176,7 @@ class Trainer:
 
         def read() -> TrainingState | None:
             clear_torn(states)
-            self.kept.clear_torn()
+            self.kept_checkpoints.clear_torn()
             state = TrainingState.read_newest(states)
             if state is not None:
                 refuse_other_training(state, identity, states)
@@ -253,9 +255,11 @@ class Trainer:
 
     def _keep_model(self, step: int) -> None:
         """Write the model of this step next to the states if it is to be kept; remove older models."""
-        if step in self.kept.steps:
+        if step in self.kept_checkpoints.steps:
             with self.trainee.gather_weights():
-                self.ranks.run_on_first_rank(lambda: self.kept.keep(step, self.trainee.save))
+                self.ranks.run_on_first_rank(
+                    lambda: self.kept_checkpoints.keep(step, self.trainee.save)
+                )
 
     def _write_model(self, folder: Path | None) -> tuple[Path, ...]:
         """Write the last or best model, and return the paths of the kept models in the result."""
@@ -271,7 +275,7 @@ class Trainer:
                 self.history.copy_into(folder)
             else:
                 self.trainee.save(folder)
-            return [path.as_posix() for path in self.kept.copy_into(folder)]
+            return [path.as_posix() for path in self.kept_checkpoints.copy_into(folder)]
 
         with self.trainee.gather_weights():
             kept_paths = self.ranks.run_on_first_rank(write)

@@ -61,7 +61,7 @@ class Point(Trainee):
         factor = float("nan") if batch.step == self.bad_step else 1.0 + batch.step
         loss = factor * (self.point - TARGET).square().sum()
         loss.backward()  # type: ignore[no-untyped-call]
-        return PassResult(loss.detach(), tokens=1, padded=1)
+        return PassResult(loss.detach(), tokens=1, padded_tokens=1)
 
     def score(self, step: int) -> float:
         return self.scores[step]
