@@ -57,7 +57,7 @@ class KeepLayers(Step):
                 },
                 key=f"{model.fingerprint} {self.layers}",
                 provenance={"emberge": workspace.provenance},
-                side=workspace.work / "build",
+                side_folder=workspace.work / "build",
                 machine=workspace.machine,
             )
         return Artifact(kind="model", details={"layers": self.layers})
