@@ -77,15 +77,6 @@ def test_text_from_outside_cannot_steer_a_terminal() -> None:
     assert make_printable("é 中 👩\u200d👩") == "é 中 👩\u200d👩"
 
 
-@pytest.mark.parametrize(
-    ("seconds", "text"),
-    [
-        (0.04, "0.0 s"),
-        (9.94, "9.9 s"),
-        (59.96, "1 min 00 s"),
-        (200, "3 min 20 s"),
-        (7500, "2 h 05 min"),
-    ],
-)
-def test_a_duration_is_shown_in_its_two_largest_units(seconds: float, text: str) -> None:
-    assert format_duration(seconds) == text
+def test_a_duration_is_shown_in_its_two_largest_units() -> None:
+    shown = [format_duration(seconds) for seconds in (0.04, 9.94, 59.96, 200, 7500)]
+    assert shown == ["0.0 s", "9.9 s", "1 min 00 s", "3 min 20 s", "2 h 05 min"]

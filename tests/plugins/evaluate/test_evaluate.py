@@ -72,7 +72,7 @@ def test_differences_are_from_the_first_model(given: Given, tmp_path: Path) -> N
     assert found["worse", "task"]["high"] < 0
 
 
-def test_a_killed_evaluation_goes_on_behind_what_it_had(tmp_path: Path) -> None:
+def test_a_killed_evaluation_continues_after_the_scores_it_has(tmp_path: Path) -> None:
     killed = Given(quality=QUALITY, fails_at="merged papers")
     workspace = bench(tmp_path, "base", "merged")
     with pytest.raises(KeyboardInterrupt):

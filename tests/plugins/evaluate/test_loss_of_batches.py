@@ -109,12 +109,25 @@ def loss_of(evaluator: MeanLoss, model: Path, workspace: Bench) -> float:
     return score.score
 
 
+def build_evaluator(folder: Path) -> MeanLoss:
+    """Return the mean loss of 24 rows with a negative, in batches of 8."""
+    rows = [
+        {"anchor": one.anchor, "positive": one.positives[0], "negative": one.positives[1]}
+        for one in retrieval(24).rows
+    ]
+    path = folder / "find.jsonl"
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return MeanLoss(
+        data=(DataEntry(path=DataRef(str(path)), task="retrieval"),),
+        loss=PerDataset(default=(InfoNCE(),)),
+        sampler=(BatchShuffle(batch_size=PerDataset(default=8), tail="keep"),),
+        backbone=TextEncoder(),
+    )
+
+
 def test_a_measured_loss_sends_no_gradient_into_the_model(
     berts: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    path = tmp_path / "find.jsonl"
-    rows = [{"anchor": one.anchor, "positive": one.positives[0]} for one in retrieval(8).rows]
-    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
     reached: list[str] = []
     score = mean_loss._score_batches
 
@@ -124,31 +137,13 @@ def test_a_measured_loss_sends_no_gradient_into_the_model(
         return score(session, task)
 
     monkeypatch.setattr(mean_loss, "_score_batches", watched)
-    evaluator = MeanLoss(
-        data=(DataEntry(path=DataRef(str(path)), task="retrieval"),),
-        loss=PerDataset(default=(InfoNCE(),)),
-        sampler=(BatchShuffle(batch_size=PerDataset(default=4), tail="keep"),),
-        backbone=TextEncoder(),
-    )
-    assert loss_of(evaluator, berts[0], Bench(tmp_path / "out")) > 0
+    assert loss_of(build_evaluator(tmp_path), berts[0], Bench(tmp_path / "out")) > 0
     assert reached == []
 
 
 def test_a_stored_loss_is_taken_only_for_the_same_loss(berts: list[Path], tmp_path: Path) -> None:
-    rows = [
-        {"anchor": one.anchor, "positive": one.positives[0], "negative": one.positives[1]}
-        for one in retrieval(24).rows
-    ]
-    path = tmp_path / "find.jsonl"
-    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    entry = DataEntry(path=DataRef(str(path)), task="retrieval")
-    evaluator = MeanLoss(
-        data=(entry,),
-        loss=PerDataset(default=(InfoNCE(),)),
-        sampler=(BatchShuffle(batch_size=PerDataset(default=8), tail="keep"),),
-        backbone=TextEncoder(),
-    )
+    evaluator = build_evaluator(tmp_path)
     before, after, alone = (Bench(tmp_path / root) for root in ("shared", "shared", "alone"))
-    other = replace(evaluator, data=(replace(entry, negatives="hard_only"),))
+    other = replace(evaluator, data=(replace(evaluator.data[0], negatives="hard_only"),))
     first = loss_of(evaluator, berts[0], before)
     assert loss_of(other, berts[0], after) == loss_of(other, berts[0], alone) != first

@@ -270,7 +270,7 @@ def test_a_fault_is_named_at_its_line_before_any_work(
 
 
 def catalogue(folder: Path, *splits: str) -> Path:
-    """A retrieval set and one of similarity, with these halves."""
+    """A retrieval set and one of similarity, with these parts."""
     for number, split in enumerate(splits):
         write_retrieval(folder / "find", seed=7)
         named = "qrels.tsv" if split == "test" else f"qrels_{split}.tsv"
@@ -288,7 +288,7 @@ def catalogue(folder: Path, *splits: str) -> Path:
     return path
 
 
-def test_test_data_and_sets_without_a_development_half_are_refused(
+def test_test_data_and_sets_without_a_development_part_are_refused(
     berts: list[Path], plugins: Plugins, tmp_path: Path
 ) -> None:
     sets = catalogue(tmp_path / "sets", "test")
@@ -365,7 +365,7 @@ FUSED = """
 
 
 def write_place(folder: Path, bert: Path) -> Path:
-    """Write a model, two training sets, and sets with a development half into a folder."""
+    """Write a model, two training sets, and sets with a development part into a folder."""
     (folder / "base").symlink_to(bert)
     write_training_sets(folder)
     catalogue(folder / "sets", "test", "dev")

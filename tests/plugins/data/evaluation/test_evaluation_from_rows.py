@@ -85,7 +85,7 @@ def test_the_set_is_named_after_the_file_and_in_domain(tmp_path: Path) -> None:
     assert eval_set.prompt == "Find it.! "
 
 
-def test_columns_may_be_named_and_rows_have_no_halves(tmp_path: Path) -> None:
+def test_columns_may_be_named_and_rows_have_no_parts(tmp_path: Path) -> None:
     path = write(tmp_path / "a.csv", "ask,found,other\nQ,D,X\n")
     data = load(path, columns=Columns(anchor="ask", positive="found"))
     assert list(list_eval_texts(data)) == [("query", "Q"), ("document", "D")]

@@ -116,7 +116,7 @@ NEEDED = {
 
 @pytest.mark.parametrize("split", ["test", "dev"])
 @pytest.mark.parametrize("task", NEEDED)
-def test_each_file_that_a_half_lacks_is_named(tmp_path: Path, task: str, split: str) -> None:
+def test_each_file_that_a_part_lacks_is_named(tmp_path: Path, task: str, split: str) -> None:
     one = one_set(tmp_path / "a", task)
     fault = explain_missing_part(one, split, READERS)
     assert fault == f"datasets.yaml:2: {one.folder}: there is no such folder"
@@ -141,7 +141,7 @@ def retrieval(
         (folder / name).write_text(text)
 
 
-def test_each_half_has_its_judgements(tmp_path: Path) -> None:
+def test_each_part_has_its_judgements(tmp_path: Path) -> None:
     retrieval(
         tmp_path,
         [{"_id": f"q{n}", "text": f"question {n}"} for n in range(3)],
@@ -171,7 +171,7 @@ def test_a_file_without_judgements_is_refused(tmp_path: Path, text: str) -> None
         read_part(tmp_path, "retrieval")
 
 
-def test_a_query_without_a_grade_above_0_is_refused_in_scored_halves(tmp_path: Path) -> None:
+def test_a_query_without_a_grade_above_0_is_refused_in_scored_parts(tmp_path: Path) -> None:
     text = "q\td\t0\nr\td\t0\nr\te\t1\n"
     retrieval(
         tmp_path,
