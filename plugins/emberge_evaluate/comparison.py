@@ -77,16 +77,14 @@ class Judge:
         draws = None if samples is None else samples.mean(0)
         score = SampledNumber(float(points.mean()), draws, *_estimate_seed_error(points))
         spread = float(points.std(ddof=1)) if len(points) > 1 else None
-        return Estimate(score.value, spread, *(self._compute_interval(score) or (None, None)))
+        return Estimate(score.value, spread, self._compute_interval(score))
 
     def compare(self, arm: str, other: str, group: str) -> Comparison:
         """Return the difference, `arm` minus `other`, with its two-sided interval."""
         found = self._subtract(arm, other, group)
-        low, high = self._compute_interval(found) or (None, None)
-        mean = MEAN_BY_GROUP.get(group, group)
-        return Comparison(
-            arm, other, mean, found.value, low, high, found.by_seed, self.less_is_better
-        )
+        mean, interval = MEAN_BY_GROUP.get(group, group), self._compute_interval(found)
+        numbers = (found.value, interval, found.by_seed)
+        return Comparison(arm, other, mean, *numbers, less_is_better=self.less_is_better)
 
     def judge(
         self, requirement: Requirement, demand: Demand, arm: str, other: str, group: str

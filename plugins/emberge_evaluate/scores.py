@@ -9,6 +9,7 @@ from emberge.contracts import LESS_IS_BETTER, TrainingCost
 
 from emberge_evaluate.task_groups import TITLE_BY_DOMAIN, TITLE_BY_MEAN, read_group_kind
 
+# Confidence interval: its lower and its upper end.
 Interval = tuple[float, float]
 
 
@@ -44,17 +45,11 @@ class ScoredTask:
 
 @dataclass(frozen=True)
 class Estimate:
-    """Score, its spread (standard deviation) over several seeds, if there are any, and its interval."""
+    """Score, its spread (standard deviation) over several seeds, and its interval; None if unknown."""
 
     mean: float
     spread: float | None = None
-    low: float | None = None
-    high: float | None = None
-
-    @property
-    def interval(self) -> Interval | None:
-        """Confidence interval (low, high); None if it is unknown."""
-        return None if self.low is None or self.high is None else (self.low, self.high)
+    interval: Interval | None = None
 
 
 @dataclass(frozen=True)
@@ -69,15 +64,9 @@ class Comparison:
     reference: str
     task_or_mean: str
     difference: float
-    low: float | None = None
-    high: float | None = None
+    interval: Interval | None = None
     by_seed: Mapping[str, float] | None = None
     less_is_better: bool = False
-
-    @property
-    def interval(self) -> Interval | None:
-        """Confidence interval (low, high); None if it is unknown."""
-        return None if self.low is None or self.high is None else (self.low, self.high)
 
     @property
     def verdict(self) -> str:
@@ -239,9 +228,10 @@ class Scores:
         if comparison is None:
             return None
         if not comparison.less_is_better:
-            return Estimate(comparison.difference, None, comparison.low, comparison.high)
-        low, high = (None if end is None else -end for end in (comparison.high, comparison.low))
-        return Estimate(-comparison.difference, None, low, high)
+            return Estimate(comparison.difference, None, comparison.interval)
+        low, high = comparison.interval or (0.0, 0.0)
+        turned = None if comparison.interval is None else (-high, -low)
+        return Estimate(-comparison.difference, None, turned)
 
     def find_difference(
         self, model: str, task_or_mean: str, reference: str | None = None

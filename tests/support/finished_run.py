@@ -177,7 +177,7 @@ def written_scores(out: Path, scores: Mapping[str, tuple[float, ...]]) -> Scores
         },
         means=means,
         comparisons=tuple(
-            Comparison(m, reference, key, gain, gain - 0.03, gain + 0.03)
+            Comparison(m, reference, key, gain, (gain - 0.03, gain + 0.03))
             for m in others
             for key in (*names, "task", "in", "out")
             for gain in [all_scores[m][key] - all_scores[reference][key]]

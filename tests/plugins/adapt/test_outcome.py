@@ -12,8 +12,8 @@ from tests.support.adapt_plans import PLAN
 
 BASE, MODEL, FIRST, REST = "me/base", "model", "bag.draw=1", "bag.draw=2"
 OUT = Path("out")
-GAIN = Comparison(MODEL, BASE, "in", 0.056, 0.037, 0.077)
-LOSS = Comparison(BASE, MODEL, "elsewhere", 0.004, -0.005, 0.012)
+GAIN = Comparison(MODEL, BASE, "in", 0.056, (0.037, 0.077))
+LOSS = Comparison(BASE, MODEL, "elsewhere", 0.004, (-0.005, 0.012))
 SCORES = Scores(
     fingerprints={name: name[::-1] for name in (BASE, MODEL, FIRST, REST)},
     tasks=(
@@ -27,7 +27,7 @@ SCORES = Scores(
         FIRST: {"in": 0.721, "elsewhere": 0.79},
         REST: {"in": 0.719, "elsewhere": 0.79},
     },
-    comparisons=(GAIN, Comparison(MODEL, FIRST, "in", 0.009, -0.002, 0.021)),
+    comparisons=(GAIN, Comparison(MODEL, FIRST, "in", 0.009, (-0.002, 0.021))),
     forgetting=(LOSS,),
     requirements=(Verdict("model is better than me/base in domain", True),),
 )
@@ -62,7 +62,7 @@ def test_no_gain_beyond_chance_is_shown_with_what_would_help() -> None:
     few = replace(SCORES.tasks[0], units=60)
     scores = replace(
         SCORES,
-        comparisons=(replace(GAIN, low=-0.01),),
+        comparisons=(replace(GAIN, interval=(-0.01, 0.077)),),
         tasks=(few, SCORES.tasks[1]),
         requirements=(Verdict("model is better than me/base in domain", False),),
     )

@@ -44,7 +44,7 @@ def test_a_pair_is_compared_on_the_draws_of_all_comparisons_and_has_its_table(
     assert second.startswith("Difference from merged in points")
     (row,) = [line for line in table.partition(second)[2].splitlines() if "| worse |" in line]
     whole = found["worse", "merged", "task"]
-    assert f"| {100 * whole['difference']:+.1f} [{100 * whole['low']:+.1f}" in row
+    assert f"| {100 * whole['difference']:+.1f} [{100 * whole['interval'][0]:+.1f}" in row
     scores = read_scores(tmp_path / "pair" / "out")
     assert scores.further_references == ("merged",)
     assert scores.list_compared("merged") == ("worse",)

@@ -61,15 +61,16 @@ def test_differences_are_from_the_first_model(given: Given, tmp_path: Path) -> N
     assert {tasks for _, tasks in found} == {*groups, *(task.name for task in TASKS)}
     for (model, tasks), comparison in found.items():
         if tasks in ("topics", "kind:clustering"):  # one score a model and no test examples
-            assert (comparison["low"], comparison["high"]) == (None, None)
+            assert comparison["interval"] is None
             continue
-        assert comparison["low"] <= comparison["difference"] + 1e-9
-        assert comparison["difference"] <= comparison["high"] + 1e-9
+        low, high = comparison["interval"]
+        assert low <= comparison["difference"] + 1e-9
+        assert comparison["difference"] <= high + 1e-9
         if tasks == "out":
             gap = result["means"][model]["out"] - result["means"]["base"]["out"]
             assert comparison["difference"] == pytest.approx(gap)
-    assert found["merged", "code"]["low"] > 0
-    assert found["worse", "task"]["high"] < 0
+    assert found["merged", "code"]["interval"][0] > 0
+    assert found["worse", "task"]["interval"][1] < 0
 
 
 def test_a_killed_evaluation_continues_after_the_scores_it_has(tmp_path: Path) -> None:

@@ -48,7 +48,8 @@ def test_a_named_base_is_scored_and_compared_on_tasks_elsewhere(
     scores, _ = scores_of(step("base", "worse", base=BASE, evaluators=(given,)), workspace)
     turned = scores.find_difference("worse", "elsewhere")
     assert turned is not None
-    assert lost.interval == pytest.approx((-(turned.high or 0), -(turned.low or 0)), rel=1e-12)
+    assert turned.interval is not None
+    assert lost.interval == pytest.approx([-end for end in turned.interval[::-1]], rel=1e-12)
 
 
 def test_the_base_is_the_model_that_others_were_trained_from(given: Given, tmp_path: Path) -> None:
@@ -98,7 +99,7 @@ def test_a_requirement_needs_a_base_and_tasks_that_would_show_it(tmp_path: Path)
 
 
 def test_of_losses_forgetting_is_more_loss() -> None:
-    lost = Comparison("base", "m", "out", -0.2, -0.3, -0.1, less_is_better=True)
+    lost = Comparison("base", "m", "out", -0.2, (-0.3, -0.1), less_is_better=True)
     scores = Scores(fingerprints={"base": "", "m": ""}, tasks=(), values={}, forgetting=(lost,))
     found = scores.find_forgotten("m")
     assert found is not None

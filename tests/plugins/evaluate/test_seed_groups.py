@@ -69,9 +69,10 @@ def test_seeds_that_two_arms_share_are_paired() -> None:
     assert found.difference == pytest.approx(0.02)
     assert found.by_seed == pytest.approx({"seed=0": 0.01, "seed=1": 0.02, "seed=2": 0.03})
     wanted = ttest_rel(new, old).confidence_interval(0.95)
-    assert (found.low, found.high) == pytest.approx((wanted.low, wanted.high), abs=3e-3)
+    assert found.interval == pytest.approx((wanted.low, wanted.high), abs=3e-3)
     half = t.ppf(0.975, 2) * 0.01 / np.sqrt(3)
-    assert found.high == pytest.approx(0.02 + half, abs=3e-3)
+    assert found.interval is not None
+    assert found.interval[1] == pytest.approx(0.02 + half, abs=3e-3)
 
 
 def test_seeds_that_are_not_shared_are_two_samples() -> None:
@@ -79,7 +80,7 @@ def test_seeds_that_are_not_shared_are_two_samples() -> None:
     found = alone(old=old, new=new).compare("new", "old", "all")
     assert found.by_seed is None
     wanted = ttest_ind(new, old, equal_var=False).confidence_interval(0.95)
-    assert (found.low, found.high) == pytest.approx((wanted.low, wanted.high), abs=6e-3)
+    assert found.interval == pytest.approx((wanted.low, wanted.high), abs=6e-3)
 
 
 # ── the step ────────────────────────────────────────────────────────────────────────────────────
@@ -116,7 +117,7 @@ def test_the_table_tells_arms_before_models(tmp_path: Path) -> None:
     assert artifact.details["in_domain"] == ["code"]
     # Arms are compared seed by seed: the same gain on every example and seed.
     found = {c["task_or_mean"]: c for c in result["pooled"]["comparisons"] if c["model"] == "boom"}
-    assert (found["out"]["difference"], found["out"]["low"]) == pytest.approx((0.05, 0.05))
+    assert (found["out"]["difference"], found["out"]["interval"][0]) == pytest.approx((0.05, 0.05))
     for task_or_mean in ("kind:retrieval", "out"):
         assert list(found[task_or_mean]["by_seed"].values()) == pytest.approx([0.05, 0.05, 0.05])
     assert "(+5.0, +5.0, +5.0)" in text

@@ -150,7 +150,7 @@ def test_sizes_are_columns_side_by_side(tmp_path: Path) -> None:
     assert [task["name"] for task in result["tasks"]] == ["code", "pairs"]
     lost = {(c["model"], c["task_or_mean"]): c for c in result["comparisons"]}["old@256", "task"]
     assert lost["difference"] == pytest.approx(-0.05)
-    assert lost["low"] == pytest.approx(-0.05)  # the same loss on every example
+    assert lost["interval"][0] == pytest.approx(-0.05)  # the same loss on every example
     lines = (bench.folder / "scores.md").read_text().splitlines()
     assert lines[0] == "| task | old@768 | old@256 | new@768 | new@256 |"
     assert (bench.folder / "results" / "new" / "code-256.json").is_file()

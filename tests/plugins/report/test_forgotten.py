@@ -27,8 +27,8 @@ SCORES = Scores(
         "half": {"in": 0.58, "elsewhere": 0.495},
     },
     forgetting=(
-        Comparison("base", "full", "elsewhere", 0.05, 0.02, 0.08),
-        Comparison("base", "half", "elsewhere", 0.005, -0.01, 0.02),
+        Comparison("base", "full", "elsewhere", 0.05, (0.02, 0.08)),
+        Comparison("base", "half", "elsewhere", 0.005, (-0.01, 0.02)),
     ),
 )
 
@@ -48,9 +48,9 @@ def test_the_first_conclusion_is_what_was_forgotten() -> None:
 
 
 def test_a_gain_elsewhere_is_called_one() -> None:
-    gained = (Comparison("base", "full", "elsewhere", -0.05, -0.08, -0.02),)
+    gained = (Comparison("base", "full", "elsewhere", -0.05, (-0.08, -0.02)),)
     assert "full gains 5.00 [2.00, 8.00]" in words(replace(SCORES, forgetting=gained))[0]
-    perhaps = (Comparison("base", "half", "elsewhere", -0.005, -0.02, 0.01),)
+    perhaps = (Comparison("base", "half", "elsewhere", -0.005, (-0.02, 0.01)),)
     first = words(replace(SCORES, forgetting=perhaps))[0].replace("−", "-")
     assert "half gains 0.50 [-1.00, +2.00], which may be chance" in first
 
