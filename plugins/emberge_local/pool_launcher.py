@@ -24,6 +24,7 @@ from emberge.recipes import (
     JsonLineFile,
     RecipeRun,
     RecipeStep,
+    compute_fingerprint,
     explain_disk_full,
     find_finished_artifact,
 )
@@ -183,7 +184,7 @@ class _PoolRun:
                 self._waiting.append(step)
                 continue
             try:
-                fingerprint = run.context.targets.compute_fingerprint(step, run.recipe.seed)
+                fingerprint = compute_fingerprint(step, run.recipe.seed, run.context.targets)
                 if not run.reuse_result(step, fingerprint):
                     self._ready.append(_Attempt(step, fingerprint))
             except Exception as error:  # of any class, as a step is a plugin's code

@@ -1,5 +1,6 @@
 """Public names of recipes, each with the module that defines it."""
 
+from .fingerprints import compute_fingerprint as compute_fingerprint
 from .json_schema import build_recipe_schema as build_recipe_schema
 from .parse.parse import load_recipe as load_recipe
 from .parse.parse import read_named_recipe as read_named_recipe

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from emberge import RecipeError
 from emberge.cli import arguments, verbs
 from emberge.cli.main import Terminated, interrupted_by_signals, main
 
@@ -234,6 +235,28 @@ def test_plugins_and_shipped_recipes_are_written_and_shown(capsys: Capture) -> N
     assert "write" in call(capsys, "schema")[1]
     assert "boom/demo" in call(capsys, "recipes")[1]
     assert "strategy: multi_slerp" in call(capsys, "recipes", "boom/demo")[1]
+
+
+@pytest.mark.parametrize("path", ["file/inside", "."])
+def test_a_file_that_cannot_be_written_is_refused_before_the_recipe_is_read(
+    path: str, capsys: Capture
+) -> None:
+    Path("file").write_text("")
+    code, _, error = call(capsys, "run", "recipe.yaml", "--out", "out", "--summary", path)
+    assert code == 2
+    assert f"argument --summary: {path}" in error
+    assert "recipe.yaml" not in error
+
+
+def test_a_missing_folder_of_an_output_is_made() -> None:
+    main(["run", "recipe.yaml", "--out", "out", "--summary", "new/folder/summary.md"])  # no recipe
+    assert Path("new/folder").is_dir()
+
+
+def test_missing_words_are_named_and_after_two_dashes_none_is_an_option() -> None:
+    with pytest.raises(RecipeError, match="arguments are required: RECIPE, --out"):
+        arguments.parse(["run"], {})
+    assert arguments.parse(["list", "--", "--kind"], {}).having == ["--kind"]
 
 
 def raised_in(work: Callable[[], object]) -> type[BaseException]:

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from emberge import ModelRef, check_recipe, load_plugins, parse_recipe
+from emberge.cli.main import main
 from emberge.recipes import CheckReport
 
 from tests.support.steps import Write, recipe, toy
@@ -85,3 +86,24 @@ def test_weights_in_another_format_are_named_as_such(place: Path, file: str, fix
     (error,) = errors(check("m: {merge: {models: [./a, ./empty], strategy: linear}}"))
     assert file in error[1]
     assert fix in error[1]
+
+
+def test_a_check_counts_unseen_inputs_and_long_lists_them(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "recipe.yaml"
+    path.write_text(
+        "steps:\n"
+        "  a:\n    merge: {models: [me/one, me/two], strategy: linear}\n"
+        "  b:\n    merge: {models: [me/one, me/three], strategy: linear}\n"
+        "  c:\n    train:\n      model: me/one\n      data: {hub: me/texts, task: retrieval}\n"
+        "      backbone: text_encoder\n      loss: infonce\n      sampler: batch_shuffle\n"
+    )
+    assert main(["check", str(path), "--offline"]) == 0
+    said = capsys.readouterr()
+    assert "4 inputs could not be looked at from here; --long lists them\n" in said.out
+    assert "me/one" not in said.err
+    assert main(["check", str(path), "--offline", "--long"]) == 0
+    said = capsys.readouterr()
+    assert len([line for line in said.err.splitlines() if "'me/one'" in line]) == 1
+    assert "and 2 other places" in said.err

@@ -11,6 +11,7 @@ from emberge import CheckpointError, DataError, DataRef, ModelRef, Plugins, hook
 from emberge.hashes import HashCache
 from emberge.model_folder import hash_model
 from emberge.recipes import locate_model
+from emberge.recipes.fingerprints import describe_content
 from emberge.recipes.references import list_kept_checkpoints, locate_file
 from emberge.recipes.targets import Targets
 
@@ -143,15 +144,15 @@ def test_only_the_used_sets_of_a_catalogue_decide_the_fingerprint(tmp_path: Path
         "- {name: one, file: one.jsonl, task: retrieval}\n"
         "- {name: two, file: two.jsonl, task: retrieval}\n"
     )
-    results = Targets(Plugins(), HashCache())
+    targets = Targets(Plugins(), HashCache())
     path = DataRef("datasets.yaml", tmp_path)
     entry = DataEntry(path=path, only=("one",))
-    part, whole = results.describe(entry), results.describe(path)
+    part, whole = describe_content(entry, targets), describe_content(path, targets)
     (tmp_path / "two.jsonl").write_text("other")
-    assert results.describe(entry) == part
-    assert results.describe(path) != whole
+    assert describe_content(entry, targets) == part
+    assert describe_content(path, targets) != whole
     (tmp_path / "one.jsonl").write_text("other")
-    assert results.describe(entry) != part
+    assert describe_content(entry, targets) != part
 
 
 def test_an_adapters_folder_is_put_on_the_base_that_its_config_names(

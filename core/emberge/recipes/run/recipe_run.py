@@ -30,6 +30,7 @@ from emberge.hashes import HashCache
 from emberge.interpreter import set_torch_defaults
 from emberge.options import read_component
 from emberge.plugins import Plugins, load_plugins
+from emberge.recipes.fingerprints import compute_fingerprint
 from emberge.recipes.parse.parse import convert_to_recipe
 from emberge.recipes.preflight import CheckReport, check_recipe
 from emberge.recipes.recipe import Recipe, RecipeStep, find_references
@@ -127,7 +128,7 @@ class InThisProcess:
             if run.note_if_blocked(step):
                 continue
             try:
-                fingerprint = run.context.targets.compute_fingerprint(step, run.recipe.seed)
+                fingerprint = compute_fingerprint(step, run.recipe.seed, run.context.targets)
                 if not run.reuse_result(step, fingerprint):
                     run.start(step, fingerprint)
                     run.wait_for_imports()

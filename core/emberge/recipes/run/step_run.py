@@ -38,6 +38,7 @@ from emberge.files import FileLock, make_folder, write_json
 from emberge.hashes import noting_hashes
 from emberge.interpreter import pause_collections, refuse_exits, return_freed_memory
 from emberge.plugins import Plugins
+from emberge.recipes.fingerprints import list_inputs
 from emberge.recipes.recipe import Recipe, RecipeStep
 from emberge.recipes.run.run_log import JsonLineFile
 from emberge.recipes.targets import Targets
@@ -199,7 +200,7 @@ class StepRun:
             StepFilled(out_folder.path, self.id, self.folder, artifact, self.provenance, origin)
         )
         files = self.context.targets.hashes.list_contents(self.folder, leave_out=ARTIFACT)
-        inputs = self.context.targets.list_inputs(self.step.step)
+        inputs = list_inputs(self.step.step, self.context.targets)
         record = build_artifact_record(artifact, self.provenance, inputs, files, seconds)
         out_folder.publish_result(self.id, self.fingerprint, record)
 
