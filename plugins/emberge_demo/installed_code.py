@@ -143,10 +143,8 @@ def _remove_indentation(line: str, columns: int) -> str:
 
 
 def _has_body(statements: list[ast.stmt]) -> bool:
-    for statement in statements:
-        if isinstance(statement, ast.Pass | ast.Raise):
-            continue
-        if isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Constant):
-            continue
-        return True
-    return False
+    return any(
+        not isinstance(statement, ast.Pass | ast.Raise)
+        and not (isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Constant))
+        for statement in statements
+    )

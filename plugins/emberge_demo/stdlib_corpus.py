@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
@@ -164,7 +164,8 @@ class _CorpusWriter:
 
     def _write_training(self, package: str, rows: Sequence[Definition]) -> int:
         path = f"train/{package}.jsonl"
-        self._write_rows(path, ({"query": d.query, "pos": [d.document], "neg": []} for d in rows))
+        pairs = ({"query": d.query, "pos": [d.document], "neg": []} for d in rows)
+        write_json_rows(self._workspace.folder / path, pairs)
         source = {"package": package, "version": read_version(package)}
         source |= {"licence": "PSF-2.0"} if package == STDLIB else {}
         entry = {"name": package, "file": path, **_COMMON_FACTS, "source": source}
@@ -186,9 +187,9 @@ class _CorpusWriter:
         ids = _make_ids(documents)
         folder = f"eval/{package}"
         corpus = ({"_id": ids[d], "title": "", "text": d.document} for d in documents)
-        self._write_rows(f"{folder}/corpus.jsonl", corpus)
+        write_json_rows(self._workspace.folder / folder / "corpus.jsonl", corpus)
         queries = ({"_id": f"q:{ids[d]}", "text": d.query} for d in (*test, *dev))
-        self._write_rows(f"{folder}/queries.jsonl", queries)
+        write_json_rows(self._workspace.folder / folder / "queries.jsonl", queries)
         self._write_answers(f"{folder}/qrels.tsv", [ids[d] for d in test])
         if dev:
             self._write_answers(f"{folder}/qrels_dev.tsv", [ids[d] for d in dev])
@@ -200,9 +201,6 @@ class _CorpusWriter:
         lines = [f"q:{id_}\t{id_}\t1" for id_ in ids]
         text = "\n".join(["query-id\tcorpus-id\tscore", *lines, ""])
         (self._workspace.folder / name).write_text(text, encoding="utf-8")
-
-    def _write_rows(self, name: str, rows: Iterable[Mapping[str, Any]]) -> None:
-        write_json_rows(self._workspace.folder / name, rows)
 
 
 def _is_held_out(module: str) -> bool:
