@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 from emberge import CheckpointError
+from emberge.interpreter import locate_package
 
 
 def find_in_package(module: str, revision: str | None = None) -> Path:
@@ -21,28 +21,18 @@ def find_in_package(module: str, revision: str | None = None) -> Path:
         raise CheckpointError(
             f"pkg:{module}@{revision}: a package has no revisions; pin its version where it is installed"
         )
-    models = [
-        model for folder in _list_package_folders(module) for model in sorted(_find_models(folder))
-    ]
+    package = locate_package(module)
+    if package is None:
+        raise CheckpointError(
+            f"pkg:{module}: no package '{module}' is installed here; install the one that ships the model"
+        )
+    models = sorted(_find_models(package))
     if len(models) != 1:
         count = f"{len(models)} models; name one by its folder: " if models else "no model"
         raise CheckpointError(
             f"pkg:{module}: the package ships {count}{', '.join(map(str, models))}"
         )
     return models[0]
-
-
-def _list_package_folders(module: str) -> list[Path]:
-    """Return the folders of an installed package; a namespace package may have several."""
-    try:
-        spec = importlib.util.find_spec(module)
-    except (ImportError, ValueError):
-        spec = None
-    if spec is None:
-        raise CheckpointError(
-            f"pkg:{module}: no package '{module}' is installed here; install the one that ships the model"
-        )
-    return [Path(place) for place in spec.submodule_search_locations or ()]
 
 
 def _find_models(package: Path) -> Iterator[Path]:
