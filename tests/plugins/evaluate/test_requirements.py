@@ -63,57 +63,28 @@ def judged(folder: Path, given: Given, require: Requirement, base: str | None = 
 
 
 BETTER = "new is to be better than old"
-LOSE = "new is to lose at most {} points against old on tasks elsewhere"
-SURE = "(lower bound {} at 95%, must be {})"
+LOSE = "new is to lose at most {} points against old on tasks elsewhere: it {} (at 95%)"
+AT = " (lower bound {} at 95%, must be {})"
+CHANCE = f"{BETTER} on retrieval: +0.50 points may be chance{AT.format('-…', 'above 0')}"
+TOO_LITTLE = f"{BETTER} by more than 1 points on all: +0.50 points{AT.format('+0.50', 'above +1')}"
+ENOUGH = f"{BETTER} on all: +2.00 points{AT.format('+2.00', 'above 0')}"
+UNCERTAIN = "new is to be at most 0.1 points worse than old on all: +0.50 points is too uncertain"
+UNCERTAIN += AT.format("-…", "at least -0.1")
+WORSE = "new is to be not worse than old on all: -2.00 points" + AT.format("-2.00", "at least 0")
+MAY_HAVE_LOST = LOSE.format(0.1, "gained 0.33 points, but may have lost …")
+HAS_LOST = LOSE.format(3, "lost 2.00 points, at worst it lost 2.00")
 
 
 @pytest.mark.parametrize(
     ("gain", "options", "met", "text"),
     [
-        (
-            0.005 + NOISE,
-            {"better_than": "$old", "tasks": "retrieval"},
-            False,
-            f"{BETTER} on retrieval: +0.50 points may be chance {SURE.format('-…', 'above 0')}",
-        ),
-        (
-            0.005,
-            {"better_than": "$old", "margin": 1.0},
-            False,
-            f"{BETTER} by more than 1 points on all: +0.50 points {SURE.format('+0.50', 'above +1')}",
-        ),
-        (
-            0.02,
-            {"better_than": "$old"},
-            True,
-            f"{BETTER} on all: +2.00 points {SURE.format('+2.00', 'above 0')}",
-        ),
-        (
-            0.005 + NOISE,
-            {"not_worse_than": "$old", "margin": 0.1},
-            False,
-            "new is to be at most 0.1 points worse than old on all: +0.50 points is too uncertain "
-            f"{SURE.format('-…', 'at least -0.1')}",
-        ),
-        (
-            -0.02,
-            {"not_worse_than": "$old"},
-            False,
-            "new is to be not worse than old on all: -2.00 points "
-            f"{SURE.format('-2.00', 'at least 0')}",
-        ),
-        (
-            0.0033 + NOISE,
-            {"forgetting": 0.1},
-            False,
-            f"{LOSE.format(0.1)}: it gained 0.33 points, but may have lost … (at 95%)",
-        ),
-        (
-            -0.02,
-            {"forgetting": 3.0},
-            True,
-            f"{LOSE.format(3)}: it lost 2.00 points, at worst it lost 2.00 (at 95%)",
-        ),
+        (0.005 + NOISE, {"better_than": "$old", "tasks": "retrieval"}, False, CHANCE),
+        (0.005, {"better_than": "$old", "margin": 1.0}, False, TOO_LITTLE),
+        (0.02, {"better_than": "$old"}, True, ENOUGH),
+        (0.005 + NOISE, {"not_worse_than": "$old", "margin": 0.1}, False, UNCERTAIN),
+        (-0.02, {"not_worse_than": "$old"}, False, WORSE),
+        (0.0033 + NOISE, {"forgetting": 0.1}, False, MAY_HAVE_LOST),
+        (-0.02, {"forgetting": 3.0}, True, HAS_LOST),
     ],
 )
 def test_a_claim_reads_as_what_is_wanted_and_what_was_found(

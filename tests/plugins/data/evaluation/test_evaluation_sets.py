@@ -141,11 +141,15 @@ def retrieval(
         (folder / name).write_text(text)
 
 
+def texts(**by_id: str) -> list[Any]:
+    return [{"_id": name, "text": text} for name, text in by_id.items()]
+
+
 def test_each_part_has_its_judgements(tmp_path: Path) -> None:
     retrieval(
         tmp_path,
-        [{"_id": f"q{n}", "text": f"question {n}"} for n in range(3)],
-        [{"_id": f"d{n}", "text": f"text {n}"} for n in range(3)],
+        texts(q0="question 0", q1="question 1", q2="question 2"),
+        texts(d0="text 0", d1="text 1", d2="text 2"),
         {
             "qrels.tsv": "query-id\tcorpus-id\tscore\nq0\td0\t2\nq0\td1\t0\nq0\td0\t2\n",
             "qrels_dev.tsv": "q1\td1\t1\n\n  \nq2\td2\t 1 \nq2\td0\t-1\n",
@@ -156,29 +160,21 @@ def test_each_part_has_its_judgements(tmp_path: Path) -> None:
         {"q0": "question 0"},
         {"q0": {"d0": 2, "d1": 0}},
     )
-    assert read_part(tmp_path, "retrieval", "dev").relevant == {
-        "q1": {"d1": 1},
-        "q2": {"d2": 1, "d0": -1},
-    }
+    relevant = {"q1": {"d1": 1}, "q2": {"d2": 1, "d0": -1}}
+    assert read_part(tmp_path, "retrieval", "dev").relevant == relevant
 
 
 @pytest.mark.parametrize("text", ["", "query\tdoc\tscore\n"])
 def test_a_file_without_judgements_is_refused(tmp_path: Path, text: str) -> None:
-    retrieval(
-        tmp_path, [{"_id": "q", "text": "a"}], [{"_id": "d", "text": "b"}], {"qrels.tsv": text}
-    )
+    retrieval(tmp_path, texts(q="a"), texts(d="b"), {"qrels.tsv": text})
     with pytest.raises(DataError, match=r"qrels\.tsv: there are no judgements"):
         read_part(tmp_path, "retrieval")
 
 
 def test_a_query_without_a_grade_above_0_is_refused_in_scored_parts(tmp_path: Path) -> None:
     text = "q\td\t0\nr\td\t0\nr\te\t1\n"
-    retrieval(
-        tmp_path,
-        [{"_id": "q", "text": "a"}, {"_id": "r", "text": "b"}],
-        [{"_id": "d", "text": "c"}, {"_id": "e", "text": "d"}],
-        {"qrels.tsv": "query-id\tcorpus-id\tscore\n" + text, "qrels_train.tsv": text},
-    )
+    qrels = {"qrels.tsv": "query-id\tcorpus-id\tscore\n" + text, "qrels_train.tsv": text}
+    retrieval(tmp_path, texts(q="a", r="b"), texts(d="c", e="d"), qrels)
     with pytest.raises(DataError, match=r"qrels\.tsv:2: .*'q'.*remove its lines"):
         read_part(tmp_path, "retrieval")
     assert list(read_part(tmp_path, "retrieval", "train").relevant) == ["q", "r"]
@@ -200,9 +196,9 @@ def test_a_query_without_a_grade_above_0_is_refused_in_scored_parts(tmp_path: Pa
 def test_problems_of_retrieval_sets_have_lines(
     name: str, row: Any, said: str, tmp_path: Path
 ) -> None:
-    texts = {"queries": [{"_id": "q", "text": "a"}], "corpus": [{"_id": "d", "text": "b"}]}
-    texts[name].append(row)
-    retrieval(tmp_path, **texts, qrels={"qrels.tsv": "q\td\t1\n"})
+    rows = {"queries": texts(q="a"), "corpus": texts(d="b")}
+    rows[name].append(row)
+    retrieval(tmp_path, **rows, qrels={"qrels.tsv": "q\td\t1\n"})
     with pytest.raises(DataError, match=rf"{name}\.jsonl:2: {said}"):
         read_part(tmp_path, "retrieval")
 
@@ -217,26 +213,21 @@ def test_problems_of_retrieval_sets_have_lines(
     ],
 )
 def test_judgements_that_cannot_be_used_have_lines(tmp_path: Path, judged: str, said: str) -> None:
-    texts = [{"_id": "q", "text": "a"}], [{"_id": "d", "text": "b"}]
-    retrieval(tmp_path, *texts, {"qrels.tsv": f"query\tdocument\tscore\n{judged}\n"})
+    qrels = {"qrels.tsv": f"query\tdocument\tscore\n{judged}\n"}
+    retrieval(tmp_path, texts(q="a"), texts(d="b"), qrels)
     with pytest.raises(DataError, match=rf"qrels\.tsv:{said}"):
         read_part(tmp_path, "retrieval")
 
 
-@pytest.mark.parametrize(
-    ("fitted", "said"),
-    [
-        ("xx", r"train\.jsonl: all rows have one label"),
-        ("xy", r"test\.jsonl: no text .* label 'z'"),
-    ],
-)
-def test_labels_that_no_classifier_can_give_are_refused(
-    tmp_path: Path, fitted: str, said: str
-) -> None:
-    for stem, labels in (("train", fitted), ("test", "xz")):
-        rows_file(tmp_path / f"{stem}.jsonl", *({"text": f"{n}", "label": n} for n in labels))
-    with pytest.raises(DataError, match=said):
-        read_part(tmp_path, "classification")
+def test_labels_that_no_classifier_can_give_are_refused(tmp_path: Path) -> None:
+    for fitted, message in (
+        ("xx", "train.jsonl: all rows have one"),
+        ("xy", "test.jsonl: no text"),
+    ):
+        for stem, labels in (("train", fitted), ("test", "xz")):
+            rows_file(tmp_path / f"{stem}.jsonl", *({"text": f"{n}", "label": n} for n in labels))
+        with pytest.raises(DataError, match=message):
+            read_part(tmp_path, "classification")
 
 
 def test_titles_are_of_documents_alone_and_media_come_before_text(tmp_path: Path) -> None:
@@ -295,21 +286,14 @@ def test_a_pair_has_one_text_and_one_score(tmp_path: Path, row: Mapping[str, Any
 
 def test_a_classifier_has_texts_to_fit_and_to_test(tmp_path: Path) -> None:
     for stem in ("train", "test", "dev"):
-        rows_file(
-            tmp_path / f"{stem}.jsonl",
-            *({"text": f"{stem} {n}", "label": "xy"[n % 2]} for n in range(4)),
-        )
-    for split in ("test", "dev"):
+        rows = ({"text": f"{stem} {n}", "label": "xy"[n % 2]} for n in range(4))
+        rows_file(tmp_path / f"{stem}.jsonl", *rows)
+    train, test, dev = ([f"{s} {n}" for n in range(4)] for s in ("train", "test", "dev"))
+    labels = ["x", "y"] * 2
+    for split, scored in (("test", test), ("dev", dev)):
         found = read_part(tmp_path, "classification", split)
-        assert found == ClassificationData(
-            [f"train {n}" for n in range(4)],
-            ["x", "y"] * 2,
-            [f"{split} {n}" for n in range(4)],
-            ["x", "y"] * 2,
-        )
-    assert read_part(tmp_path, "clustering") == ClusteringData(
-        [f"test {n}" for n in range(4)], ["x", "y"] * 2
-    )
+        assert found == ClassificationData(train, labels, scored, labels)
+    assert read_part(tmp_path, "clustering") == ClusteringData(test, labels)
 
 
 def test_a_row_has_both_sides_or_a_label(tmp_path: Path) -> None:
@@ -332,12 +316,8 @@ def test_every_text_that_is_scored_has_its_side() -> None:
     retrieved = RetrievalData({"d": "D"}, {"q": "Q"}, {})
     assert list(list_eval_texts(retrieved)) == [("query", "Q"), ("document", "D")]
     ranked = RerankingData(["Q"], [("P",)], [("N", "M")])
-    assert list(list_eval_texts(ranked)) == [
-        ("query", "Q"),
-        ("document", "P"),
-        ("document", "N"),
-        ("document", "M"),
-    ]
+    documents = (("document", text) for text in "PNM")
+    assert list(list_eval_texts(ranked)) == [("query", "Q"), *documents]
     assert list(list_eval_texts(PairData(["A"], ["B"], [1.0]))) == [("query", "A"), ("query", "B")]
     assert list(list_eval_texts(ClassificationData(["A"], ["x"], ["B"], ["x"]))) == [("query", "B")]
     assert list(list_eval_texts(ClusteringData(["A"], ["x"]))) == [("query", "A")]
