@@ -29,14 +29,14 @@ A, B = ModelRef("./a"), ModelRef("$b")
 COMPONENT = Outer((Inner(A), Inner(B, 2.0)), {"x": A}, frozenset({"z", "y"}))
 
 
-def plain(value: Any, leaves: tuple[type, ...] = (ModelRef,)) -> Any:
+def plain(value: Any) -> Any:
     def record(item: Any, inner: Callable[[Any], Any]) -> Any:
         return {name: inner(one) for name, one in walk_fields(item)}
 
     def leaf(item: Any) -> Any:
         return item.text if isinstance(item, ModelRef) else item
 
-    return to_plain(value, leaf, record, leaves)
+    return to_plain(value, leaf, record, (ModelRef,))
 
 
 def test_every_part_of_a_component_is_yielded_once_with_its_path() -> None:

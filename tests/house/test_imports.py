@@ -176,16 +176,13 @@ def names_of_components(source: Source) -> Found:
 SHARED = ("tests.support", "tests.reference", "tests.benchmarks", "tests.gpu")
 # Places that attack a part, measure it or end it in the middle: they name what its users need not know.
 INSIDE = ("benchmarks", "gpu", "hostile", "reference", "support")
+BATCHES_OF_TRAINING = (
+    "emberge.training.batch_loss emberge.training.batch_texts emberge.training.example_table"
+)
 # Tests of what two rooms do together.
 TOGETHER = {
     "core/data/test_media_rows.py": "emberge_encoder.media.media_decoding",
-    "core/encoding/test_cache_combinations.py": " ".join(
-        (
-            "emberge.training.batch_loss",
-            "emberge.training.batch_texts",
-            "emberge.training.example_table",
-        )
-    ),
+    "core/encoding/test_cache_combinations.py": BATCHES_OF_TRAINING,
     "core/files/test_synced_renames.py": "emberge_evaluate.scoring",
     "core/merging/test_full_disk.py": "emberge.tensor_files.tensor_writer",
     "core/merging/test_whole_models.py": "emberge.model_folder.model_files",
@@ -197,13 +194,7 @@ TOGETHER = {
     "plugins/codiemb/test_ranking_losses.py": "emberge.numerics.score_tables",
     "plugins/merge/test_trim.py": "emberge.contracts.stage",
     "plugins/statistics/test_measure_statistics.py": "emberge.merging.statistics_file",
-    "plugins/train/test_guides.py": " ".join(
-        (
-            "emberge.training.batch_loss",
-            "emberge.training.batch_texts",
-            "emberge.training.example_table",
-        )
-    ),
+    "plugins/train/test_guides.py": BATCHES_OF_TRAINING,
     "plugins/train/test_loss_agreement.py": "emberge.numerics.score_tables",
     "plugins/train/test_mlm.py": "emberge.numerics.score_tables",
     "recipes_printed/test_boom.py": "emberge_mteb.hub_tasks",

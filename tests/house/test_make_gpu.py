@@ -86,15 +86,6 @@ def test_without_a_gpu_nothing_is_begun(tmp_path: Path, capsys: pytest.CaptureFi
     assert not (tmp_path / "out").exists()
 
 
-def test_without_torch_the_interpreter_is_named(tmp_path: Path) -> None:
-    python = tmp_path / "venv" / "bin" / "python"
-    subprocess.run([sys.executable, "-m", "venv", "--without-pip", tmp_path / "venv"], check=True)
-    code, said, err = make(python, tmp_path / "out")
-    assert (code, said) == (2, "")
-    assert str(python) in err
-    assert "make gpu PYTHON=" in err
-
-
 def test_other_bytes_fail_an_elementwise_method_and_few_others_no_other(tmp_path: Path) -> None:
     import torch
     from safetensors.torch import save_file
