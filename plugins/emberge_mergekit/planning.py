@@ -11,7 +11,7 @@ from emberge import Problem
 from emberge_mergekit.config import MergedSources, Scope, Source
 from emberge_mergekit.equivalents import Equivalent, Link, find_equivalent
 from emberge_mergekit.library import list_parameters
-from emberge_mergekit.settings import UNUSED_PARAMETER, Setting, Settings, flatten, read_scope
+from emberge_mergekit.settings import UNUSED_PARAMETER, Setting, Settings, flatten, read_scopes
 
 
 @dataclass(frozen=True)
@@ -47,20 +47,14 @@ def plan_sources(merged: MergedSources, method: Any) -> tuple[PlannedMerge | Non
         method.validate_inputs([source.model for source in sources], merged.base)
     except ValueError as error:
         problems.append(Problem(f"merge method '{name}': {error}", merged.place.where))
-    scopes = [read_scope(one, declared, name, of_model=False) for one in merged.scopes]
-    source_scopes = [read_scope(one.scope, declared, name, of_model=True) for one in sources]
-    problems += [problem for _, listed in (*scopes, *source_scopes) for problem in listed]
+    scopes = merged.scopes
+    scope_settings, scope_problems = read_scopes(scopes, declared, name, of_models=False)
+    source_scopes = [source.scope for source in sources]
+    source_settings, source_problems = read_scopes(source_scopes, declared, name, of_models=True)
+    problems += [*scope_problems, *source_problems]
     has_base = method.spec.contract.base != "ignored"
     base = next((s for s in sources if has_base and s.model == merged.base), None)
-    planner = _Planner(
-        name,
-        declared,
-        merged,
-        sources,
-        base,
-        scope_settings=[settings for settings, _ in scopes],
-        source_settings=[settings for settings, _ in source_scopes],
-    )
+    planner = _Planner(name, declared, merged, sources, base, scope_settings, source_settings)
     problems = problems or list(planner.find_missing())
     return (None if problems else planner.plan()), problems
 

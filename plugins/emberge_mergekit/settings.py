@@ -42,34 +42,36 @@ Setting = tuple[Entry, ...]
 Settings = Mapping[str, Setting]
 
 
-def read_scope(
-    scope: Scope, declared: Mapping[str, Any], method: str, *, of_model: bool
-) -> tuple[Settings, list[Problem]]:
-    """Return (settings of one `parameters` mapping in the types that the method declares, problems).
+def read_scopes(
+    scopes: Iterable[Scope], declared: Mapping[str, Any], method: str, *, of_models: bool
+) -> tuple[list[Settings], list[Problem]]:
+    """Return (settings of each `parameters` mapping in the types that the method declares, problems).
 
-    With `of_model` the parameters are those of one model, where mergekit reads no parameter of the whole
-    merge.
+    With `of_models` each scope is that of one model, where mergekit reads no parameter of the whole merge.
     """
-    settings: dict[str, Setting] = {}
     problems: list[Problem] = []
-    for name, value in scope.parameters.items():
-        place, parameter = scope.place.at(name), declared.get(name)
+
+    def read_setting(scope: Scope, name: str, value: Any) -> Setting:
+        parameter = declared.get(name)
         if name == UNUSED_PARAMETER:
-            settings[name] = ()
-        elif parameter is None:
+            return ()
+        if parameter is None:
             hint = suggest(name, declared) or f"; it has {', '.join(declared) or 'none'}"
-            message = f"merge method '{method}' has no parameter '{name}'{hint}"
-            problems.append(Problem(message, place.where))
-        elif of_model and parameter.scope == "shared":
-            message = (
-                f"'{name}' is one for the whole merge and is not read at a model; move it to "
-                "'parameters' of the config or of the slice"
-            )
-            problems.append(Problem(message, place.where))
+            texts = [f"merge method '{method}' has no parameter '{name}'{hint}"]
+        elif of_models and parameter.scope == "shared":
+            texts = [
+                f"'{name}' is one for the whole merge and is not read at a model; move it to 'parameters' of "
+                "the config or of the slice"
+            ]
         else:
             texts = list(_describe_value_problems(name, parameter, value))
-            problems += [Problem(text, place.where) for text in texts]
-            settings[name] = () if texts else _read_setting(parameter, value)
+        problems.extend(Problem(text, scope.place.at(name).where) for text in texts)
+        return () if texts else _convert_setting(parameter, value)
+
+    settings: list[Settings] = [
+        {name: read_setting(scope, name, value) for name, value in scope.parameters.items()}
+        for scope in scopes
+    ]
     return settings, problems
 
 
@@ -79,7 +81,7 @@ def _list_conditions(value: Any) -> list[tuple[str | None, Any]]:
     return [(getattr(c, "filter", None), getattr(c, "value", c)) for c in conditions]
 
 
-def _read_setting(parameter: Any, value: Any) -> Setting:
+def _convert_setting(parameter: Any, value: Any) -> Setting:
     def convert(inner: Any) -> Any:
         if isinstance(inner, list):
             return tuple(map(parameter.validate, inner))

@@ -111,13 +111,22 @@ class Downcycle(Step):
             yield context.problem(str(error), "model")
 
     def run(self, workspace: Workspace) -> Artifact:
+        from emberge.merging import build_result
+
         model = workspace.model(self.model)
         with workspace.whole_model(model) as folder:
-            routed = RoutedModel(Checkpoint(folder))
-            shares = None
+            checkpoint, shares = Checkpoint(folder), None
+            routed, code = RoutedModel(checkpoint), checkpoint.locate_in_trunk(CODE.name)
             if self.load_of is not None:
                 shares = read_load(workspace.artifact(self.load_of)[0], routed)
-            self._write(routed, shares, model.fingerprint, workspace)
+            build_result(
+                workspace,
+                routed.average_experts(shares),
+                template=checkpoint,
+                key=[model.fingerprint, sorted(shares.items()) if shares is not None else None],
+                files={checkpoint.locate_in_trunk("config.json"): routed.dense_config},
+                complete=lambda out_folder: (out_folder / code).unlink(missing_ok=True),
+            )
         details: dict[str, Any] = {
             "from": ROUTED_TYPE,
             "to": routed.dense_config["model_type"],
@@ -132,27 +141,6 @@ class Downcycle(Step):
             details={"downcycled": details},
             origin="changed",
             made_by="averaging the experts of",
-        )
-
-    def _write(
-        self,
-        routed: RoutedModel,
-        shares: Mapping[int, Sequence[float]] | None,
-        content: str,
-        workspace: Workspace,
-    ) -> None:
-        from emberge.merging import build_result
-
-        checkpoint = routed.checkpoint
-        build_result(
-            workspace,
-            routed.average_experts(shares),
-            template=checkpoint,
-            key=[content, sorted(shares.items()) if shares is not None else None],
-            files={checkpoint.locate_in_trunk("config.json"): routed.dense_config},
-            complete=lambda out: (out / checkpoint.locate_in_trunk(CODE.name)).unlink(
-                missing_ok=True
-            ),
         )
 
 

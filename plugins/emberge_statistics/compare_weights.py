@@ -1,7 +1,8 @@
-"""Sums over two model folders' weights: tensors matched by name, read once, a few rows at a time."""
+"""Sums over two model folders' weights, tensors matched by name and read once; and the verb `diff`."""
 
 from __future__ import annotations
 
+import argparse
 import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
@@ -9,10 +10,12 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 
 import torch
-from emberge import CheckpointError, Machine, Model
+from emberge import CheckpointError, Machine, Model, ModelRef, Plugins
 from emberge.contracts import as_row_shape
+from emberge.devices import find_machine
 from emberge.merging import Tokenizer, open_model
 from emberge.model_folder import Checkpoint, ModelPair
+from emberge.recipes import complete_reference, locate_model
 from emberge.tensor_files import TensorReader, TensorSpec
 from emberge.tensor_names import (
     EMBEDDING_LAYER,
@@ -226,3 +229,31 @@ def _find_layer_part(name: str, shape: Sequence[int]) -> LayerPart:
     if match is None:
         return "embedding" if find_layer(name) == EMBEDDING_LAYER else "other"
     return "attention" if _ATTENTION.search(name, match.end()) else "mlp"
+
+
+def run_diff(options: argparse.Namespace, plugins: Plugins) -> int:
+    """Print the comparison of the models that a command line names: the verb `diff`."""
+    references = [options.first, options.second, *([options.base] if options.base else [])]
+    models = _make_names_distinct([_find_model(text, plugins) for text in references])
+    machine = find_machine(options.devices, options.workers, options.memory)
+    comparison = compare_weights(*models, machine=machine)
+    notes = [f"note: {remark}" for remark in comparison.list_remarks()]
+    print("\n".join([comparison.title, *comparison.table(), *notes]))
+    return 0
+
+
+def _find_model(text: str, plugins: Plugins) -> Model:
+    """Find a model by its reference; a bare name that is a folder here means the folder."""
+    located = locate_model(ModelRef(complete_reference(text)), plugins)
+    return Model(located.name, located.folder, "", adapter=located.adapter)
+
+
+def _make_names_distinct(models: list[Model]) -> list[Model]:
+    """Return the models; if two names are equal, all models are named by their folders' paths."""
+    names = [model.name for model in models]
+    if len(set(names)) == len(names):
+        return models
+    return [
+        Model(str(m.adapter or m.folder), m.folder, m.fingerprint, adapter=m.adapter)
+        for m in models
+    ]
