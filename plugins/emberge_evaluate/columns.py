@@ -138,7 +138,7 @@ def _list_values(tasks: Sequence[TaskInfo], axis: str) -> list[int | None]:
 
 @dataclass(frozen=True)
 class Arm:
-    """Columns by seed that differ in nothing else; an arm of one column has the column's key.
+    """Columns that differ in nothing but their seeds, each by its seeds; one column alone has its own key.
 
     `grouped` are the columns of each independent draw, if these are not single columns.
     """

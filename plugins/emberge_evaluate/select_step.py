@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -229,23 +230,20 @@ def _place_models(
 ) -> dict[str, str]:
     """Copy all selected models into the result, the best at its top; return their folders by name."""
     files: dict[str, str] = {}
-    taken: set[str] = set()
     for number, ranked in enumerate(selection.chosen):
         workspace.progress(number, len(selection.chosen), "models", ranked.name)
-        file = _free_file(make_file_name(ranked.name), taken)
-        files[ranked.name] = f"{CHECKPOINTS}/{file}"
-        _copy_model(candidates[ranked.name], workspace.folder / files[ranked.name], workspace)
+        file = _choose_free_path(f"{CHECKPOINTS}/{make_file_name(ranked.name)}", files.values())
+        files[ranked.name] = file
+        _copy_model(candidates[ranked.name], workspace.folder / file, workspace)
     copy_model(workspace.folder / files[selection.chosen[0].name], workspace.folder, link=True)
     return files
 
 
-def _free_file(name: str, taken: set[str]) -> str:
-    """Return a free file name, compared without case, and add it to `taken`."""
-    free, number = name, 2
-    while free.casefold() in taken:
-        free, number = f"{name}-{number}", number + 1
-    taken.add(free.casefold())
-    return free
+def _choose_free_path(path: str, taken: Iterable[str]) -> str:
+    """Return the path, with a number if it is taken; compared without case."""
+    folded = {one.casefold() for one in taken}
+    numbered = (f"{path}-{number}" for number in itertools.count(2))
+    return next(one for one in itertools.chain([path], numbered) if one.casefold() not in folded)
 
 
 def _copy_model(candidate: tuple[ModelRef, Model], out: Path, workspace: Workspace) -> None:

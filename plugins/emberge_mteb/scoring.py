@@ -11,9 +11,12 @@ import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from emberge import DataError, Units
+
+if TYPE_CHECKING:
+    from emberge_mteb.models import Reranker, SearchModel, VectorModel
 
 _BATCH_TEXTS = 1024  # texts that mteb's loader hands over at once; the encoder batches by itself
 # Per-query figures: {(split, subset): {query: {metric: value}}}.
@@ -46,10 +49,10 @@ class TaskFigures(NamedTuple):
     result: dict[str, Any]
 
 
-def score_task(task: Any, model: Any) -> TaskFigures:
+def score_task(task: Any, model: VectorModel | SearchModel | Reranker) -> TaskFigures:
     """Run mteb's evaluator and return the score; the task's data is loaded and serves this one model.
 
-    `model` implements one of mteb's protocols for models. The score is NaN if mteb could not compute it.
+    The score is NaN if mteb could not compute it.
     """
     import mteb
     from mteb.abstasks import AbsTaskClassification, AbsTaskRetrieval

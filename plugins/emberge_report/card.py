@@ -73,13 +73,13 @@ def write_card(
     folder: Path,
     artifact: Artifact,
     record: Mapping[str, Any],
-    origin: Path | None = None,
+    recipe_folder: Path | None = None,
 ) -> str:
     """Return the card of the model in `folder`, which a step leaves at `link` in OUT.
 
-    Relative references in the artifact start at the folder `origin`.
+    Relative references in the artifact start at `recipe_folder`.
     """
-    parents, roots, data = trace_ancestry(artifact, link, origin)
+    parents, roots, data = trace_ancestry(artifact, link, recipe_folder)
     warnings = tuple(map(hide_places, artifact.warnings))
     facts = CardFacts(
         name=str(record.get("step") or link.name),
@@ -107,7 +107,7 @@ def draw_card(facts: CardFacts) -> str:
         weighted=any(parent.weight is not None for parent in facts.parents),
         options=_write_options(facts),
         ways=", ".join(f"{count} {way}" for way, count in ways.items() if count),
-        made_again=[*_list_origin(facts)],
+        made_again=[*_list_provenance(facts)],
     )
     return f"---\n{_build_front(facts).to_yaml()}\n---\n\n{text.strip()}\n"
 
@@ -242,7 +242,7 @@ def _format_row_count(data: TrainingSet) -> str:
     return f"{data.rows:,}{size_text}"
 
 
-def _list_origin(facts: CardFacts) -> Iterator[tuple[str, str]]:
+def _list_provenance(facts: CardFacts) -> Iterator[tuple[str, str]]:
     """Yield versions, seed and hashes that reproduce the model."""
     record = facts.record
     versions, component = record.get("versions"), record.get("component")

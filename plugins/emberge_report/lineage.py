@@ -72,12 +72,12 @@ _Result = tuple[Artifact, Path]
 class _Search:
     """Search for models by their references in recipes.
 
-    Results of steps are in the folder `out`; relative paths start at `origin`, the folder of the recipe. The
+    Results of steps are in the folder `out`; relative paths start at `recipe_folder`. The
     network is not used.
     """
 
     out: Path
-    origin: Path | None
+    recipe_folder: Path | None
 
     def find_parents(self, artifact: Artifact) -> tuple[Parent, ...]:
         """Return the parents of the model that a step in `out` made.
@@ -156,7 +156,7 @@ class _Search:
 
     def _resolve(self, text: str) -> Path:
         """Return the folder that a path in a recipe names."""
-        return (self.origin or Path()) / Path(text).expanduser()
+        return (self.recipe_folder or Path()) / Path(text).expanduser()
 
     def _find_card_folder(self, name: str, revision: str | None) -> Path | None:
         """Return the folder that has the card of a model outside the run, if there is a card."""
@@ -181,23 +181,25 @@ class _Search:
         return link if link.is_dir() else OutFolder(self.out).link(name.partition("/")[0])
 
 
-def trace_ancestry(artifact: Artifact, folder: Path, origin: Path | None) -> Ancestry:
+def trace_ancestry(artifact: Artifact, folder: Path, recipe_folder: Path | None) -> Ancestry:
     """Return the parents of the model that a step left in `folder`, its oldest known ancestors, and its data.
 
-    `origin` is the folder of the run's recipe, at which relative paths start. An ancestor that another run
+    Relative paths start at `recipe_folder`, the folder of the run's recipe. An ancestor that another run
     made is followed to its own ancestors and data by the record in its folder. Its licence is its own if its
     card states one.
     """
-    results, _ = _follow(artifact, folder, origin)
-    _, roots = _follow(artifact, folder, origin, lambda parent: parent.licence is not None)
-    parents = _Search(folder.parent, origin).find_parents(artifact)
+    results, _ = _trace_results(artifact, folder, recipe_folder)
+    _, roots = _trace_results(
+        artifact, folder, recipe_folder, lambda parent: parent.licence is not None
+    )
+    parents = _Search(folder.parent, recipe_folder).find_parents(artifact)
     return Ancestry(_tell_apart(parents), _tell_apart(roots), _join_training_data(results))
 
 
-def _follow(
+def _trace_results(
     artifact: Artifact,
     folder: Path,
-    origin: Path | None,
+    recipe_folder: Path | None,
     is_end: Callable[[Parent], bool] = lambda _: False,
 ) -> tuple[list[_Result], tuple[Parent, ...]]:
     """Return the results behind a model, itself first, and the models at which the search ends.
@@ -207,7 +209,7 @@ def _follow(
     ends: dict[str, Parent] = {}
     results, met = [(artifact, folder)], {folder.resolve()}
     for current, current_folder in results:  # the list grows
-        search = _Search(current_folder.parent, origin)
+        search = _Search(current_folder.parent, recipe_folder)
         for parent in search.find_parents(current):
             text, _, adapter_text = (parent.reference or parent.name).partition("+")
             adapter = None

@@ -88,7 +88,7 @@ class MediaValues:
         ]
 
     def _read_medium(self, kind: MediaKind, value: Any, column: str) -> Media:
-        """Return the reference to a medium of a known kind: a path, or bytes."""
+        """Return the reference to an image or a clip, whose value is a path, bytes, or a mapping of these."""
         if isinstance(value, str):
             return self._read_file(kind, value)
         if isinstance(value, bytes):
