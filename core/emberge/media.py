@@ -87,7 +87,9 @@ class MediaFolder:
     def add_bytes(self, kind: MediaKind, content: bytes) -> Media:
         """Write a media file's bytes, unless they were written before, and return the reference."""
         name = _hash_content(content)
-        target = self._create_folder() / f"{name}.{_ENDINGS[kind]}"
+        folder = self._write_to or _create_process_folder()
+        folder.mkdir(parents=True, exist_ok=True)
+        target = folder / f"{name}.{_ENDINGS[kind]}"
         if not target.is_file():
             with replace_file(target, durable=False) as side:
                 side.write_bytes(content)
@@ -110,12 +112,6 @@ class MediaFolder:
         buffer = io.BytesIO()
         wavfile.write(buffer, int(rate), np.asarray(samples, np.float32).T)
         return self.add_bytes("audio", buffer.getvalue())
-
-    def _create_folder(self) -> Path:
-        if self._write_to is None:
-            return _create_process_folder()
-        self._write_to.mkdir(parents=True, exist_ok=True)
-        return self._write_to
 
 
 @functools.cache

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -152,15 +152,19 @@ class Composition:
 
     @cached_property
     def tensors(self) -> list[ComposedTensor]:
-        """The tensors of the composed model."""
-        return [*self._yield_trunk(), *self._yield_modules(), *self._yield_towers()]
-
-    def _yield_trunk(self) -> Iterator[ComposedTensor]:
-        text = self.names["text"]
+        """The tensors of the trunk, of the modules after it, and of the towers."""
+        text, modules = self.names["text"], tuple(filter(None, self.text.folder_by_prefix))
+        tensors = []
         for name, spec in self.trunk.specs.items():
-            yield ComposedTensor(
-                TRUNK_PREFIX + name, self._join_embeddings() if is_vocabulary(name) else spec, text
-            )
+            joined = self._join_embeddings() if is_vocabulary(name) else spec
+            tensors.append(ComposedTensor(TRUNK_PREFIX + name, joined, text))
+        for name in self.trunk.left_out if modules else ():
+            if name.startswith(modules):
+                tensors.append(ComposedTensor(name, self.text.specs[name], text))
+        for kind, specialist in self.specialists.items():
+            for name, spec in specialist.tower.items():
+                tensors.append(ComposedTensor(self.target.name(name), spec, self.names[kind]))
+        return tensors
 
     def _join_embeddings(self) -> TensorSpec:
         """Return the embeddings of the joined vocabulary."""
@@ -170,18 +174,6 @@ class Composition:
             self.tokens,
             list(self.trunks),
         )
-
-    def _yield_modules(self) -> Iterator[ComposedTensor]:
-        """Yield the weights of the modules after the text model's trunk; they are part of the result."""
-        modules = tuple(filter(None, self.text.folder_by_prefix))
-        for name in self.trunk.left_out if modules else ():
-            if name.startswith(modules):
-                yield ComposedTensor(name, self.text.specs[name], self.names["text"])
-
-    def _yield_towers(self) -> Iterator[ComposedTensor]:
-        for kind, specialist in self.specialists.items():
-            for name, spec in specialist.tower.items():
-                yield ComposedTensor(self.target.name(name), spec, self.names[kind])
 
     def _build_files(self) -> dict[str, Any]:
         names = list_token_names(self.specialists)

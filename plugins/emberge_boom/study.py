@@ -181,11 +181,13 @@ def build_study_figures(study: Study) -> tuple[Figure, ...]:
     """Return a heat map, with datasets in the order of the tree, and a table, as figures of a report."""
     from scipy.cluster import hierarchy
 
-    order = [int(leaf) for leaf in hierarchy.leaves_list(study.tree)]
+    names = [study.names[int(leaf)] for leaf in hierarchy.leaves_list(study.tree)]
+    deltas = {frozenset(pair.names): pair.delta for pair in study.dataset_pairs}
+    values = [[deltas.get(frozenset({row, column})) for column in names] for row in names]
     return (
         Figure(
             title="How training together changes the loss",
-            heat_map=_make_heat_map(study, [study.names[leaf] for leaf in order]),
+            heat_map=HeatMap(rows=names, columns=names, values=values),
             caption=f"Each dataset alone and each pair, {study.rows:,} rows of each. Numbers are "
             "LC \N{MINUS SIGN} LA, the mean loss together minus the mean of both alone: below 0 (blue) "
             "training together helps, above 0 (orange) it harms. A joint training takes the steps of both, "
@@ -206,12 +208,6 @@ def build_study_figures(study: Study) -> tuple[Figure, ...]:
             ),
         ),
     )
-
-
-def _make_heat_map(study: Study, names: list[str]) -> HeatMap:
-    deltas = {frozenset(i.names): i.delta for i in study.dataset_pairs}
-    values = [[deltas.get(frozenset({row, column})) for column in names] for row in names]
-    return HeatMap(rows=names, columns=names, values=values)
 
 
 def _make_pair_table(study: Study) -> FigureTable:

@@ -295,7 +295,10 @@ class TextEncoder(LayoutOptions):
         Raises:
             CheckpointError: if the pooling is unknown or does not fit the attention.
         """
-        self._refuse_cross_encoder(checkpoint)
+        facts = CrossEncoderFacts.read(checkpoint)
+        # A bare cross-encoder is an encoder of texts for whoever names its pooling.
+        if facts.is_one and (self.pooling is None or Checkpoint(checkpoint).modules):
+            raise CheckpointError(f"{checkpoint}: is {facts.noun}; {facts.remedy}")
         layout = Layout.read(checkpoint)
         path = layout.trunk_folder / "config.json"
         if not path.is_file():
@@ -311,12 +314,6 @@ class TextEncoder(LayoutOptions):
             raise CheckpointError(f"{path}: {error}") from error
         self._require_own_layout(layout)
         return self.change_layout(layout, config), config
-
-    def _refuse_cross_encoder(self, checkpoint: Path) -> None:
-        """Refuse a cross-encoder, except a bare one for which the options name the pooling."""
-        facts = CrossEncoderFacts.read(checkpoint)
-        if facts.is_one and (self.pooling is None or Checkpoint(checkpoint).modules):
-            raise CheckpointError(f"{checkpoint}: is {facts.noun}; {facts.remedy}")
 
     def _require_own_layout(self, layout: Layout) -> None:
         """Refuse options that change more than weights, as an adapter cannot store such changes."""

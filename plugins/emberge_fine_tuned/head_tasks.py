@@ -306,9 +306,7 @@ def _find_first_tokens(located: LocatedText, words: Sequence[tuple[int, int]]) -
     A token may begin with the space before its word, and may cover several words.
     """
     spans = enumerate(zip(located.text_numbers, located.start, located.end, strict=True))
-    tokens = [
-        (number, start, stop) for number, (text_number, start, stop) in spans if text_number == 0
-    ]
+    tokens = [(position, start, stop) for position, (text, start, stop) in spans if text == 0]
     return tuple(
         next((n for n, start, stop in tokens if start < end and begin < min(end, stop)), -1)
         for begin, end in words
@@ -331,9 +329,7 @@ def _find_answer_tokens(window: LocatedText, gold: Any) -> tuple[int, int]:
 
 def _find_best_span(scores: Tensor, window: LocatedText) -> tuple[float, int, int]:
     """Return (score, first character, last character) of the best span in a window's passage."""
-    positions = [
-        position for position, text_number in enumerate(window.text_numbers) if text_number == 1
-    ]
+    positions = [position for position, text in enumerate(window.text_numbers) if text == 1]
     if not positions:
         return float("-inf"), 0, 0
     position_tensor = torch.tensor(positions, device=scores.device)

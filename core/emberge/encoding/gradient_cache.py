@@ -59,11 +59,8 @@ def encode_and_backward(
     lengths = np.fromiter((len(t.ids) for t in texts), np.int64, len(texts))
     pieces = cut_chunks(lengths, encode_plan.token_budget)
     # Ranks that share weights hand them round in every chunk, so all of them run equally many.
-    idle = (
-        encode_plan.ranks.find_largest(len(pieces)) - len(pieces)
-        if encode_plan.splits_weights
-        else 0
-    )
+    most = encode_plan.ranks.find_largest(len(pieces)) if encode_plan.splits_weights else 0
+    idle = max(0, most - len(pieces))
 
     def embed(features: Features) -> ChunkOutput:
         out = encoder(features, layers)

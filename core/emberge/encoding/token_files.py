@@ -69,12 +69,9 @@ class Ragged:
         empty = path.stat().st_size == 0
         ids = np.zeros(0, np.int32) if empty else np.memmap(path, np.int32, mode="r")
         offsets, prompts = np.load(folder / "offsets.npy"), np.load(folder / "prompts.npy")
-        types = (
-            np.memmap(folder / TYPES_FILE, np.int8, mode="r")
-            if (folder / TYPES_FILE).exists()
-            else None
-        )
-        queries = np.load(folder / QUERIES_FILE) if (folder / QUERIES_FILE).exists() else None
+        types_path, queries_path = folder / TYPES_FILE, folder / QUERIES_FILE
+        types = np.memmap(types_path, np.int8, mode="r") if types_path.exists() else None
+        queries = np.load(queries_path) if queries_path.exists() else None
         return cls(ids, offsets, prompts, _read_media(folder / MEDIA_FILE), types, queries)
 
 

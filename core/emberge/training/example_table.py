@@ -244,14 +244,18 @@ class _TableWriter:
     def write(self, dataset: Dataset, progress: Callable[[int, int], None] | None) -> None:
         """Write the table into the folder."""
         entries: list[int] = []
-        scores: list[float] = []
+        scores, nan = list[float](), float("nan")
         starts, positive_counts, labels = [0], [], []
         for row in range(len(dataset)):
             example = dataset[row]
             if not example.positives and dataset.info.task != "text":
                 raise DataError(f"dataset '{dataset.info.name}': row {row + 1} has no positive")
             entries += self._number_texts(example)
-            scores += _list_scores(example)
+            scores += [
+                nan,
+                *(example.positive_scores or (nan,) * len(example.positives)),
+                *(example.negative_scores or (nan,) * len(example.negatives)),
+            ]
             starts.append(len(entries))
             positive_counts.append(len(example.positives))
             label = example.label
@@ -318,10 +322,3 @@ class _TableWriter:
         return self._encoder.tokenise(
             texts, prompt=side.prompt, max_length=side.max_length, queries=side.queries
         )
-
-
-def _list_scores(example: Example) -> list[float]:
-    nan = float("nan")
-    positive_scores = example.positive_scores or (nan,) * len(example.positives)
-    negative_scores = example.negative_scores or (nan,) * len(example.negatives)
-    return [nan, *positive_scores, *negative_scores]

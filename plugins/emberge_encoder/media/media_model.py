@@ -63,10 +63,17 @@ class MessageTokeniser:
             DataError: if the model does not read the media, or they are longer than the limit.
         """
         parts = [split_parts(text) for text in texts]
+        messages = [
+            [
+                {"type": "text", "text": p} if isinstance(p, str) else {"type": p.kind}
+                for p in pieces
+            ]
+            for pieces in parts
+        ]
         full_ids = [
             self._expand_placeholders(rendered, pieces, text)
             for rendered, pieces, text in zip(
-                self._chat.render([_build_message(pieces) for pieces in parts], prompt),
+                self._chat.render(messages, prompt),
                 parts,
                 texts,
                 strict=True,
@@ -122,14 +129,6 @@ class MessageTokeniser:
             )
         dropped = frozenset(words[len(words) - excess :])
         return [id_ for place, id_ in enumerate(ids) if place not in dropped]
-
-
-def _build_message(parts: Sequence[str | Media]) -> list[dict[str, str]]:
-    """Convert the parts of an input to the parts of a chat message."""
-    return [
-        {"type": "text", "text": part} if isinstance(part, str) else {"type": part.kind}
-        for part in parts
-    ]
 
 
 class MediaModel(TextModel):

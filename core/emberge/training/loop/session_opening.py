@@ -38,7 +38,6 @@ from emberge.training.fit_options import (
     NO_OTHER_ROWS_MESSAGE,
     FitJob,
     GuideRequest,
-    ReadGuide,
     resolve_negatives,
 )
 from emberge.training.loop.checkpoints import SaveClock
@@ -109,7 +108,8 @@ def open_session(
         if takes_losses and job.guides is not None:
             again = len(plan.starts) > 2
             request = GuideRequest(pairs, ranks.device, store, again, ranks, progress)
-            tables |= _add_guides(tables, job.guides(request))
+            for name, guide in job.guides(request).items():
+                tables[name] = dataclasses.replace(tables[name], guide=guide)
         encoder.module.train(options.dropout)
         # Split weights would stay gathered after a forward pass without a backward pass.
         draws_random = draws_random_numbers(encoder, fitted_settings.autocast)
@@ -249,13 +249,6 @@ def _list_in_batch_datasets(job: FitJob) -> list[str]:
         return any(isinstance(x, Loss) and info.task in x.in_batch_tasks for x in losses)
 
     return [dataset.info.name for dataset in job.datasets if contrasts_rows(dataset.info)]
-
-
-def _add_guides(
-    tables: Mapping[str, ExampleTable], guides: Mapping[str, ReadGuide]
-) -> dict[str, ExampleTable]:
-    """Return the tables of the datasets that have a guide, with it."""
-    return {n: dataclasses.replace(tables[n], guide=guide) for n, guide in guides.items()}
 
 
 def _build_encode_plan(
