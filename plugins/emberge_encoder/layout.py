@@ -127,18 +127,18 @@ def _read_pooling(folder: Path, after: Sequence[ModuleFolder]) -> tuple[tuple[st
     Raises:
         CheckpointError: if modules do not turn states into one embedding per text, or a mode is unknown.
     """
-    for module in after:
+    for number, module in enumerate(after):
         if module.kind not in _KINDS_AFTER_TRUNK:
             raise CheckpointError(
                 f"{folder / _MODULES}: module '{module.kind}' is not known to work after a Transformer"
             )
+        if number == 0 and module.kind != "Pooling":
+            raise CheckpointError(
+                f"{folder / _MODULES}: module '{module.kind}' comes before Pooling, where it works on "
+                "tokens; that is a multi-vector model, which text_encoder does not train"
+            )
     if not after:
         return (), True
-    if after[0].kind != "Pooling":
-        raise CheckpointError(
-            f"{folder / _MODULES}: module '{after[0].kind}' comes before Pooling, where it works on tokens; "
-            "that is a multi-vector model, which text_encoder does not train"
-        )
     path = folder / after[0].path / "config.json"
     if not path.is_file():
         return (), True
