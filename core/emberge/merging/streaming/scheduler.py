@@ -334,6 +334,7 @@ class _OrderedReducer:
 
 
 def _split_rows(job: TensorJob, elements: int) -> Iterator[range]:
+    """Yield consecutive ranges of a tensor's rows, each of at most `elements`, and of at least one row."""
     rows, width = job.grid
     step = max(1, rows) if job.whole else max(1, elements // max(1, width))
     for start in range(0, rows, step):
