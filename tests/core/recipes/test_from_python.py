@@ -20,6 +20,7 @@ from emberge import (
     parse_recipe,
     run_recipe,
 )
+from emberge.recipes import CheckReport
 from emberge_evaluate import ScoredTask, Scores, write_scores
 
 from tests.support.result_folders import folders
@@ -104,6 +105,11 @@ def test_data_is_checked_before_any_work_and_warnings_are_given(tmp_path: Path) 
     assert RAN == []
     with pytest.warns(UserWarning, match=r"recipe\.steps\.a\.write\.word: this word is odd"):
         run_recipe(two_steps("odd"), tmp_path / "out", toy(), quiet=True)
+    assert RAN == ["a", "b"]
+
+
+def test_data_that_its_caller_has_checked_is_not_checked_again(tmp_path: Path) -> None:
+    run_recipe(two_steps("wrong"), tmp_path / "out", toy(), checked=CheckReport())
     assert RAN == ["a", "b"]
 
 

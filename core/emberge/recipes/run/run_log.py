@@ -43,10 +43,9 @@ class JsonLineFile:
         zeros_start = content.find(b"\0")  # left by a power cut
         sound_length = content.rfind(b"\n", 0, zeros_start if zeros_start >= 0 else None) + 1
         if sound_length != len(content):
+            # Without the sync, old lines could reappear between new ones after a power cut.
             self._file.truncate(sound_length)
-            os.fsync(
-                self._file.fileno()
-            )  # otherwise the old lines could reappear between new lines
+            os.fsync(self._file.fileno())
 
     def append(self, row: Mapping[str, Any]) -> None:
         """Append a row as one line, which is kept even if the process is killed."""
