@@ -5,6 +5,9 @@ from .catalogue import build_instruction_prompt as build_instruction_prompt
 from .catalogue import build_set as build_set
 from .catalogue import load_catalogue as load_catalogue
 from .columns import fold_headings as fold_headings
+from .data_check import CheckedData as CheckedData
+from .data_check import check_datasets as check_datasets
+from .data_check import check_entries as check_entries
 from .data_sources import HELD_OUT_PARTS as HELD_OUT_PARTS
 from .data_sources import DataSource as DataSource
 from .data_sources import find_reader as find_reader
@@ -21,7 +24,4 @@ from .dataset_store import sample_rows as sample_rows
 from .entry import DataEntry as DataEntry
 from .entry import ListedEvalSet as ListedEvalSet
 from .file_summary import RowProblems as RowProblems
-from .first_rows import CheckedData as CheckedData
-from .first_rows import check_datasets as check_datasets
-from .first_rows import check_entries as check_entries
 from .media_values import MediaValues as MediaValues

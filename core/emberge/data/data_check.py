@@ -1,4 +1,4 @@
-"""The first rows of data: their problems, and how each dataset was understood."""
+"""The check of data by its first rows: their problems, and how each dataset was understood."""
 
 from __future__ import annotations
 
