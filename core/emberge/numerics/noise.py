@@ -34,11 +34,11 @@ def draw_uniform(tensors: Tensor, start: int, keys: Sequence[tuple[Any, ...]]) -
     if len(keys) != tensors.shape[0]:
         raise ValueError(f"{len(keys)} keys for {tensors.shape[0]} models")
     size, device = tensors[0].numel(), None if tensors.device.type == "cpu" else tensors.device
-    out = take_tensor_like(tensors, (len(keys), size))
+    numbers = take_tensor_like(tensors, (len(keys), size))
     positions = _mix_positions(start + 1, size, device)
-    for row, key in zip(out, keys, strict=True):
+    for row, key in zip(numbers, keys, strict=True):
         row.copy_(_apply_key(positions, *hash_key(key)))
-    return out.mul_(2.0**-24).reshape(tensors.shape)
+    return numbers.mul_(2.0**-24).reshape(tensors.shape)
 
 
 def hash_key(key: tuple[object, ...]) -> tuple[int, int]:

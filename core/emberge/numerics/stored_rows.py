@@ -422,7 +422,7 @@ def _adds_exactly(library: KernelLibrary) -> bool:
     rows = StoredRows.of(
         memory, places[:2], places[2], (size,), library, is_checked=True, without_torch=True
     )
-    found = KernelRows.of(rows, base_use=BaseUse.MINUS_BASE).merge(
+    merged = KernelRows.of(rows, base_use=BaseUse.MINUS_BASE).merge(
         "combine", np.array([0.5, 0.25], np.float32), True
     )
-    return np.array_equal(found, 0.5 * numbers[0] + 0.25 * numbers[1] + 0.25 * numbers[2])
+    return np.array_equal(merged, 0.5 * numbers[0] + 0.25 * numbers[1] + 0.25 * numbers[2])

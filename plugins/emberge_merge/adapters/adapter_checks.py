@@ -58,11 +58,11 @@ def describe_language_adapters(plan: MergePlan) -> Iterator[str]:
 
 def _find_other_shapes(changes: Sequence[TensorPlan], base: TensorNames) -> Iterator[Problem]:
     for tensor in changes:
-        own = base.specs.get(tensor.name)
-        if own is None:
+        base_spec = base.specs.get(tensor.name)
+        if base_spec is None:
             yield Problem("the base lacks it, so an adapter cannot hold it", tensor.name)
-        elif own.shape != tensor.result.shape:
-            shapes = f"{list(tensor.result.shape)} and in the base {list(own.shape)}"
+        elif base_spec.shape != tensor.result.shape:
+            shapes = f"{list(tensor.result.shape)} and in the base {list(base_spec.shape)}"
             yield Problem(f"its shape is {shapes}; an adapter changes none", tensor.name)
 
 

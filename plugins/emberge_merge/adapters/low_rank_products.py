@@ -39,12 +39,14 @@ class LowRankProducts:
 
     def is_product_change(self, tensor: TensorPlan) -> bool:
         """Return whether every model either changes the matrix by products or does not change it."""
-        own = self.base.specs.get(tensor.name)
-        if self.combination is None or own is None or len(own.shape) != 2:
+        base_spec = self.base.specs.get(tensor.name)
+        if self.combination is None or base_spec is None or len(base_spec.shape) != 2:
             return False
         models = zip(self.plan.request.inputs, tensor.sources, strict=True)
         return all(
-            model.adapter is not None and spec is not None and _find_products(spec, own) is not None
+            model.adapter is not None
+            and spec is not None
+            and _find_products(spec, base_spec) is not None
             for model, spec in models
         )
 
@@ -61,13 +63,13 @@ class LowRankProducts:
         import torch
 
         assert self.combination is not None
-        own, depth = self.base.specs[tensor.name], self.plan.depths.get(tensor.name, 0.0)
+        base_spec, depth = self.base.specs[tensor.name], self.plan.depths.get(tensor.name, 0.0)
         shares = self.combination(tensor.name, self.plan.map_weights(tensor), depth)
         left: list[Tensor] = []
         right: list[Tensor] = []
         for model, spec in zip(self.plan.request.inputs, tensor.sources, strict=True):
             assert spec is not None
-            for product in _find_products(spec, own) or ():
+            for product in _find_products(spec, base_spec) or ():
                 a, b = (_read_matrix(one, reader) for one in (product.a, product.b))
                 b, a = (a.T, b.T) if product.transposed else (b, a)
                 left.append(b * (product.scale * shares[model.name]))

@@ -104,10 +104,10 @@ def read_weight_factors(
         CheckpointError: if a needed number of examples is unknown, or a file has the weights of other models.
     """
     if isinstance(weights, FileRef):
-        found = FoundWeights.read(data(weights))
-        for text in found.problems((model.name, model.fingerprint) for _, model in members):
+        found_weights = FoundWeights.read(data(weights))
+        for text in found_weights.problems((model.name, model.fingerprint) for _, model in members):
             raise CheckpointError(text)
-        return found.weights
+        return found_weights.weights
     sizes: dict[str, float] = {}
     for entry, model in members:
         if model.size is None:

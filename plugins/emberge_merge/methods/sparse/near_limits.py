@@ -47,13 +47,13 @@ class CountNearLimits:
         sizes = self.width, limits, most_frequent, row_count
         arrays = models, lows, highs, frequent, counts, values, row_indices, ties
         rows.run("count_near_limits", *sizes, *arrays)
-        found = []
+        bracket_counts = []
         for i, (above, inside, nonzero, collected) in enumerate(counts.tolist()):
             # The memory is used again by the next call, and what was collected stays.
             kept = values[i, :collected].copy(), row_indices[i, :collected].copy()
             tie_counts = ties[i, : len(self.brackets[i].frequent)]
-            found.append(BracketCount(above, inside, nonzero, *kept, tie_counts))
-        return found
+            bracket_counts.append(BracketCount(above, inside, nonzero, *kept, tie_counts))
+        return bracket_counts
 
 
 def _count(patterns: np.ndarray, bracket: Bracket, width: int) -> BracketCount:
