@@ -9,7 +9,7 @@ from functools import cached_property
 from typing import Any, Literal
 
 from emberge import WholeNumber
-from emberge.model_folder import Checkpoint, TrunkConfig
+from emberge.model_folder import Checkpoint
 from emberge.tensor_files import TensorSpec
 from emberge.tensor_names import find_prefix
 
@@ -38,11 +38,6 @@ BLOCKS = {
 def name_load(layer: int, expert: int) -> str:
     """Return the name of the metric that trainings log for the share of tokens that an expert gets."""
     return f"load/{layer}/{expert}"
-
-
-def has_experts(config: Mapping[str, Any]) -> bool:
-    """Return whether a config is that of a model with experts, of this plugin or of transformers."""
-    return config.get("model_type") == ROUTED_TYPE or TrunkConfig(config).expert_count > 0
 
 
 @dataclass(frozen=True)

@@ -1,8 +1,7 @@
-"""Derived tensors, computed while they are read: random, joined and averaged ones; parts of stored ones."""
+"""Derived tensors, computed while they are read: random and joined ones; parts of stored ones."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -53,28 +52,6 @@ class JoinedTensor(DerivedTensor):
             if first < last:
                 reader.read(part, first - begins, flat[first - start : last - start])
             begins += part.elements
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AveragedTensor(DerivedTensor):
-    """A weighted mean of tensors, added up in float64; equal tensors give the same tensor, bit for bit."""
-
-    parts: Sequence[TensorSpec]
-    weights: Sequence[float]
-
-    def compute(self, reader: RowReader, rows: range, into: Tensor) -> None:
-        import torch
-
-        total = math.fsum(self.weights)
-        start = rows.start * into.shape[1]
-        first = torch.empty(into.numel(), dtype=torch.float64)
-        reader.read(self.parts[0], start, first)
-        # Differences from the first are exactly zero where all are equal, whatever the weights.
-        mean, other = first.clone(), torch.empty_like(first)
-        for part, weight in zip(self.parts[1:], self.weights[1:], strict=True):
-            reader.read(part, start, other)
-            mean.add_(other.sub_(first), alpha=weight / total)
-        into.copy_(mean.view_as(into))
 
 
 def _draw_normal(size: int, seed: int) -> Tensor:

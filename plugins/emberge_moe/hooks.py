@@ -15,7 +15,6 @@ register_architectures = make_hook(
 )
 register_backbones = make_hook(routed="emberge_moe.routed:Routed")
 register_steps = make_hook(
-    downcycle="emberge_moe.downcycle_step:Downcycle",
     rope="emberge_moe.rope_step:Rope",
     upcycle="emberge_moe.upcycle_step:Upcycle",
 )

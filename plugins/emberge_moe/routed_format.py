@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from emberge.tensor_files import TensorSpec
-from emberge.tensor_names import find_prefix
 
 from emberge_moe.dense_model import FUSED_NAME, ROTARY_TYPE, ROUTED_TYPE, DenseModel, LayerRouting
-from emberge_moe.expert_tensors import JoinedTensor, slice_tensor
+from emberge_moe.expert_tensors import slice_tensor
 
 CODE = Path(__file__).parent / "modeling_emberge_routed.py"
 """The code saved with a routed model, which other programs run with `trust_remote_code`."""
@@ -22,7 +19,6 @@ AUTO_MAP = {
     "AutoModelForMaskedLM": f"{CODE.stem}.EmbergeRoutedForMaskedLM",
 }
 """The value of `auto_map` in a routed model's config.json, which names the classes in its code."""
-_ROUTER = re.compile(r"(.*(?:layers|layer)\.(\d+)\.(?:mlp\.)?)router\.weight")
 
 # Parts of the names of a rotary model's tensors on disk and in memory.
 _RENAMED_TENSORS = (
@@ -34,18 +30,6 @@ _RENAMED_TENSORS = (
 )
 # Its matrices of query, key and value in memory.
 _SPLIT_NAMES = tuple(f".self_attn.{one}_proj." for one in "qkv")
-
-
-@dataclass(frozen=True)
-class RestoredTensors:
-    """A routed model's tensors under the dense model's names and shapes.
-
-    `experts` has for each layer its experts' tensors by the dense tensors' full names, and `other_tensors`
-    all other tensors of the dense model.
-    """
-
-    experts: dict[int, Sequence[Mapping[str, TensorSpec]]] = field(default_factory=dict)
-    other_tensors: list[TensorSpec] = field(default_factory=list)
 
 
 def build_routed_config(dense: DenseModel, routing: LayerRouting) -> dict[str, Any]:
@@ -91,59 +75,13 @@ def _find_loaded_path(dense: DenseModel, name: str) -> str:
     return dense.prefix + _to_loaded_name(dense.model_type, name.removeprefix(dense.prefix))
 
 
-def restore_tensors(model_type: str, specs: Mapping[str, TensorSpec]) -> RestoredTensors:
-    """Return a routed model's tensors under the names and shapes of its dense model, of this type."""
-    prefix = find_prefix(specs)
-
-    def restore_name(name: str) -> str:
-        below = name.startswith(prefix)
-        return prefix + _to_stored_name(model_type, name.removeprefix(prefix)) if below else name
-
-    result = RestoredTensors()
-    routed_names: set[str] = set()
-    for name, spec in specs.items():
-        match = _ROUTER.fullmatch(name)
-        if match is None:
-            continue
-        path, layer = match[1], int(match[2])
-        result.experts[layer] = experts = []
-        for number in range(spec.shape[0]):
-            start = f"{path}experts.{number}."
-            expert = {n: s for n, s in specs.items() if n.startswith(start)}
-            experts.append(
-                {restore_name(path + n.removeprefix(start)): s for n, s in expert.items()}
-            )
-            routed_names |= expert.keys()
-        routed_names.add(name)
-    others = {restore_name(name): spec for name, spec in specs.items() if name not in routed_names}
-    result.other_tensors.extend(_fuse_parts(model_type, others))
-    return result
-
-
-def _fuse_parts(model_type: str, specs: Mapping[str, TensorSpec]) -> Iterator[TensorSpec]:
-    """Yield tensors under their names on disk; query, key and value are joined if the type fuses them."""
-    first, *others = _SPLIT_NAMES
-    for name, spec in specs.items():
-        if model_type != ROTARY_TYPE or not any(part in name for part in _SPLIT_NAMES):
-            yield spec.with_name(name)
-        elif first in name:
-            parts = (spec, *(specs[name.replace(first, other)] for other in others))
-            rows = sum(part.shape[0] for part in parts)
-            fused = name.replace(first, FUSED_NAME)
-            yield JoinedTensor(fused, (rows, *spec.shape[1:]), spec.dtype, parts=parts)
-
-
 def _to_loaded_name(model_type: str, name: str) -> str:
     """Return the name in memory of a model type's tensor on disk; both names without the prefix."""
     for stored, loaded in _RENAMED_TENSORS if model_type == ROTARY_TYPE else ():
-        name = _replace_part(name, stored, loaded)
-    return name
-
-
-def _to_stored_name(model_type: str, name: str) -> str:
-    """Return the name on disk of a model type's tensor in memory; both names without the prefix."""
-    for stored, loaded in _RENAMED_TENSORS if model_type == ROTARY_TYPE else ():
-        name = _replace_part(name, loaded, stored)
+        if stored.startswith("."):
+            name = name.replace(stored, loaded)
+        elif name.startswith(stored):
+            name = loaded + name.removeprefix(stored)
     return name
 
 
@@ -152,9 +90,3 @@ def _split_name(model_type: str, fused: str) -> list[str]:
     if model_type != ROTARY_TYPE or FUSED_NAME not in fused:
         return []
     return [_to_loaded_name(model_type, fused.replace(FUSED_NAME, part)) for part in _SPLIT_NAMES]
-
-
-def _replace_part(name: str, old: str, new: str) -> str:
-    if old.startswith("."):
-        return name.replace(old, new)
-    return new + name[len(old) :] if name.startswith(old) else name

@@ -9,10 +9,11 @@ from functools import cached_property
 from typing import Any
 
 from emberge import CheckpointError, Workspace, make_seed
+from emberge.model_folder import TrunkConfig
 from emberge.tensor_files import TensorSpec
 from emberge.wording import count_noun
 
-from emberge_moe.dense_model import BLOCKS, ROUTED_TYPE, DenseModel, LayerRouting, has_experts
+from emberge_moe.dense_model import BLOCKS, ROUTED_TYPE, DenseModel, LayerRouting
 from emberge_moe.expert_tensors import NormalTensor
 from emberge_moe.routed_format import (
     CODE,
@@ -32,10 +33,9 @@ def require_dense(model: DenseModel) -> None:
         CheckpointError: if the model has experts already, or its type is not in `BLOCKS`.
     """
     folder = model.checkpoint.folder
-    if has_experts(model.config):
+    if model.model_type == ROUTED_TYPE or TrunkConfig(model.config).expert_count > 0:
         raise CheckpointError(
-            f"{folder}: is routed already ({model.model_type}); upcycle the dense model, or make this one "
-            "dense with a downcycle step"
+            f"{folder}: is routed already ({model.model_type}); upcycle the dense model"
         )
     if model.model_type not in BLOCKS:
         raise CheckpointError(

@@ -40,9 +40,9 @@ from emberge_smaller.cut_layers_step import LayerStack
 class Student:
     """The model from which a student begins: a `model`, or some `layers` of the teacher.
 
-    `model` may be any encoder, with its own tokenizer and size: a small model, a static model, or the dense
-    form of a mixture of experts (step `downcycle`). `layers` are numbers of layers from 0, or how many to
-    keep, spread evenly and with the last, as in the step `cut_layers`.
+    `model` may be any encoder, with its own tokenizer and size: a small model or a static model. `layers`
+    are numbers of layers from 0, or how many to keep, spread evenly and with the last, as in the step
+    `cut_layers`.
     """
 
     model: ModelRef | None = None

@@ -9,14 +9,12 @@ from typing import Any
 
 import pytest
 import torch
-from emberge import Artifact, CheckpointError, ModelRef, Plugins, StepRef, load_plugins
-from emberge.contracts import BaseFacts, Figure, HeatMap, Reference
+from emberge import CheckpointError, ModelRef, Plugins, load_plugins
+from emberge.contracts import BaseFacts, Figure, HeatMap
 from emberge.model_folder import Checkpoint
 from emberge_encoder import TextEncoder
 from emberge_moe.balance import RouterHealth
-from emberge_moe.dense_model import DenseModel, LayerRouting, choose_layers, has_experts
-from emberge_moe.downcycle_step import Downcycle, RoutedModel, read_load
-from emberge_moe.expert_tensors import AveragedTensor
+from emberge_moe.dense_model import DenseModel, LayerRouting, choose_layers
 from emberge_moe.rope_step import Rope, build_rotary_config
 from emberge_moe.routed import Routed
 from emberge_moe.routed_encoder import ROUTERS, RouterTaps
@@ -28,7 +26,7 @@ from safetensors.torch import load_file
 from tests.support import tiny
 from tests.support.bench import Bench
 from tests.support.routable import dense
-from tests.support.watched import SIZE, assert_built_as_promised
+from tests.support.watched import assert_built_as_promised
 
 TEXTS = ["open a file", "sort the list"]
 UNEVEN = ["open a file", "sort the list of a file"]
@@ -140,47 +138,6 @@ def test_a_config_without_an_epsilon_gets_that_of_xlmr(tmp_path: Path) -> None:
     }
 
 
-def test_downcycle_gives_the_dense_model_back(models: Path, tmp_path: Path) -> None:
-    folder = (models / "routed").resolve()
-    step = Downcycle(model=ModelRef(str(folder)))
-    artifact = assert_built_as_promised(step, tmp_path, folder, "dense")
-    assert artifact == Artifact(
-        kind="model",
-        size=SIZE,
-        parents=(str(folder),),
-        details={"downcycled": {"from": "emberge_routed", "to": "bert", "layers": [1]}},
-        origin="changed",
-        made_by="averaging the experts of",
-    )
-    assert not (tmp_path / "out" / "modeling_emberge_routed.py").exists()
-    before, after = (
-        load_file(f / "model.safetensors") for f in (models / "bert", tmp_path / "out")
-    )
-    assert before.keys() == after.keys()
-    assert all(torch.equal(before[name], after[name]) for name in before)
-
-
-def test_the_load_of_experts_is_in_the_artifact(models: Path, tmp_path: Path) -> None:
-    class Trained(Bench):
-        def artifact(self, reference: Reference) -> tuple[Path, Artifact]:
-            return tmp_path, Artifact("model")
-
-    logged = [0.9, 0.5, 0.4, 0.2]
-    rows = [{"name": f"load/1/{i}", "value": 9.0} for i in range(4)]
-    rows += [{"name": f"load/1/{i}", "value": value} for i, value in enumerate(logged)]
-    (tmp_path / "metrics.jsonl").write_text("\n".join(map(json.dumps, rows)))
-    step = Downcycle(model=ModelRef(str(models / "routed")), load_of=StepRef("$trained"))
-    details = step.run(Trained(tmp_path / "run")).details["downcycled"]
-    assert details["load"] == {"1": logged}
-    tensors = RoutedModel(Checkpoint(models / "routed")).average_experts({1: logged})
-    assert {t.weights for t in tensors if isinstance(t, AveragedTensor)} == {tuple(logged)}
-
-
-def test_a_training_without_loads_is_refused(models: Path, tmp_path: Path) -> None:
-    with pytest.raises(CheckpointError, match="has no load of layer 1"):
-        read_load(tmp_path, RoutedModel(Checkpoint(models / "routed")))
-
-
 def test_the_plans_key_changes_with_everything_that_decides_the_bytes(models: Path) -> None:
     one = of(models / "bert")
     routing = LayerRouting((1,), 4, 2)
@@ -201,7 +158,6 @@ def test_an_unknown_or_routed_model_type_is_refused(tmp_path: Path) -> None:
     with pytest.raises(CheckpointError, match=r"type 't5' are not known; those of bert, roberta, "):
         require_dense(of(tmp_path))
     (tmp_path / "config.json").write_text(json.dumps({"model_type": "emberge_routed"}))
-    assert has_experts(of(tmp_path).config)
     with pytest.raises(CheckpointError, match=r"routed already \(emberge_routed\)"):
         require_dense(of(tmp_path))
 

@@ -14,7 +14,7 @@ import torch
 from emberge import EmbergeError, check_recipe, load_plugins, parse_recipe, run_recipe
 from emberge.results import read_artifact
 from emberge_moe.dense_model import BLOCKS
-from emberge_moe.expert_tensors import AveragedTensor, JoinedTensor, NormalTensor
+from emberge_moe.expert_tensors import JoinedTensor, NormalTensor
 from emberge_moe.modeling_emberge_routed import FEED_FORWARD
 from safetensors.torch import load_file, save_file
 from sentence_transformers import SentenceTransformer
@@ -22,8 +22,6 @@ from torch import Tensor
 
 from tests.support.result_folders import folders
 from tests.support.routable import dense
-from tests.support.routed_models import native
-from tests.support.tolerance import exactly
 
 ROUTER = "encoder.layer.1.router.weight"
 EXPERT = "encoder.layer.1.experts.{}.intermediate.dense.weight"
@@ -60,10 +58,10 @@ def ran(place: Path, **steps: str) -> dict[str, Path]:
     return folders(run_recipe(recipe, place / "out", plugins=plugins, quiet=True))
 
 
-def refused(place: Path, options: str, step: str = "upcycle") -> str:
+def refused(place: Path, options: str) -> str:
     """Return the errors that a check finds; options that no model can have are one when they are read."""
     plugins = load_plugins()
-    text = f"steps:\n  routed:\n    {step}: {{{options}}}\n"
+    text = f"steps:\n  routed:\n    upcycle: {{{options}}}\n"
     try:
         recipe = parse_recipe(text, path=place / "r.yaml", plugins=plugins)
     except EmbergeError as error:
@@ -236,15 +234,6 @@ def test_a_layer_with_blocks_under_other_names_is_refused(place: Path) -> None:
     assert "layer 1" in refused(place, "model: ./renamed")
 
 
-def test_a_dense_model_has_no_experts_to_average(place: Path) -> None:
-    assert "dense already" in refused(place, "model: ./dense", step="downcycle")
-
-
-def test_a_routed_model_of_another_origin_cannot_be_downcycled(place: Path) -> None:
-    native(place / "stranger", "qwen3_moe")
-    assert "upcycled from" in refused(place, "model: ./stranger", step="downcycle")
-
-
 # ── tensors that are computed while they are read ───────────────────────────────────────────────
 
 
@@ -258,28 +247,14 @@ def test_derived_tensors_are_equal_in_pieces_of_any_size(tmp_path: Path) -> None
     (tmp_path / "config.json").write_text("{}")
     specs = Checkpoint(tmp_path).specs
     a, b = (specs[name] for name in "ab")
-    cases: list[tuple[Any, Tensor]] = [
-        (
-            JoinedTensor("j", (2, 6, 4), "float32", parts=(a, b)),
-            torch.stack([stored["a"], stored["b"]]),
-        ),
-        (
-            AveragedTensor("m", (6, 4), "float32", parts=(a, a, a), weights=(0.2, 0.5, 0.7)),
-            stored["a"],
-        ),
-    ]
+    joined = JoinedTensor("j", (2, 6, 4), "float32", parts=(a, b))
+    expected = torch.stack([stored["a"], stored["b"]])
     with TensorReader() as reader:
-        for spec, expected in cases:
-            for step in (1, 5, expected.numel()):
-                found = torch.empty(expected.numel())
-                for start in range(0, len(found), step):
-                    reader.read(spec, start, found[start : start + step])
-                assert torch.equal(found.view(expected.shape), expected)
-        weighted = AveragedTensor("w", (6, 4), "float64", parts=(a, b), weights=(1.0, 3.0))
-        found = torch.empty(24, dtype=torch.float64)
-        reader.read(weighted, 0, found)
-        mean = (stored["a"].double() + 3 * stored["b"].double()) / 4
-        assert found.numpy() == exactly(mean.flatten().numpy(), size=float(mean.abs().max()))
+        for step in (1, 5, expected.numel()):
+            found = torch.empty(expected.numel())
+            for start in range(0, len(found), step):
+                reader.read(joined, start, found[start : start + step])
+            assert torch.equal(found.view(expected.shape), expected)
         drawn = torch.empty(100_000, dtype=torch.float64)
         reader.read(NormalTensor("n", (100, 1000), "float64", deviation=0.5, seed=3), 0, drawn)
     # Six deviations of a mean and of a variance of so many numbers.
