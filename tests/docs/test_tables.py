@@ -49,3 +49,11 @@ def test_seconds_and_megabytes_beside_mergekit_are_those_that_were_measured(page
 def test_pages_for_contributors_name_files_that_exist(page: Path) -> None:
     named = re.findall(r"`((?:core|plugins|tests)/[\w/.]+)`", page.read_text("utf-8"))
     assert [one for one in named if not (ROOT / one).exists()] == []
+
+
+def test_each_file_to_read_exists_in_the_repository_or_the_core() -> None:
+    text = (DOCS / "contributing" / "reading.md").read_text("utf-8")
+    named = re.findall(r"`([\w/.]+\.py)`", text)
+    assert len(named) > 40
+    roots = (ROOT, ROOT / "core" / "emberge")
+    assert [one for one in named if not any((root / one).is_file() for root in roots)] == []

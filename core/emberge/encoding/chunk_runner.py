@@ -1,7 +1,8 @@
 """Runner of a batch's chunks, with equal random numbers in each pass; it keeps graphs as memory allows.
 
 Each chunk runs by itself, in the precision of its `EncodePlan`. A first pass keeps as many graphs as fit into
-memory, and the other chunks are run again. They give the same bits, as texts, seed and order are the same.
+memory. The other chunks run without a graph, and are run again with one in the second pass. They give the
+same bits, as texts, seed and order are the same.
 """
 
 from __future__ import annotations

@@ -2,8 +2,8 @@
 
 A batch of texts is cut into chunks of similar length. Each chunk is encoded by itself. The loss is computed
 on all embeddings at once, which gives their gradients; then the gradients of each chunk's embeddings are
-propagated through the model. If a chunk's activations do not fit in memory until then, the chunk is encoded
-again (Gao et al., 2021, arXiv:2101.06983).
+propagated through the model. If a chunk's activations do not fit in memory until then, the chunk is first
+encoded without gradients, and then again with them (Gao et al., 2021, arXiv:2101.06983).
 """
 
 from __future__ import annotations

@@ -33,6 +33,10 @@ if TYPE_CHECKING:
 def plan_merge(request: MergeRequest, *, needs_weights: bool = False) -> MergePlan:
     """Plan a merge from all models' headers and configs, and list what is wrong with it as `problems`.
 
+    Tensors of floats are merged. Integers are copied, and must be equal in all models; buffers are those of
+    the template. Copies that the template ties, and heads that it lacks, are left out. A tensor that a model
+    lacks is a problem, unless the tensor is in a head or module, or `request.missing` allows it.
+
     No weights are read, and nothing is raised. If it `needs_weights`, a model without weights is a problem.
     """
     files = request.list_files()

@@ -49,10 +49,11 @@ from emberge.training.trainee import Trainee
 class Session(Trainee):
     """Model, batches and losses of a job, ready for passes over its batches.
 
-    `plan` has the batches. `datasets` are the datasets of its rows, `tables` have these rows as
-    token ids, and `windows` have the rows of single texts. `encode_plan` decides how a batch is run in
-    chunks, and `sampling` which texts of a row are drawn. `progress(done, total, unit, note)` and
-    `warn(text)` tell the user, and `clock` decides when states are saved.
+    `open_session` builds it, after it has tokenised all texts. `plan` has the batches. `datasets` are the
+    datasets of its rows, `tables` have these rows as token ids, and `windows` have the rows of single texts.
+    `encode_plan` decides how a batch is run in chunks, and `sampling` which texts of a row are drawn.
+    `progress(done, total, unit, note)` and `warn(text)` tell the user, and `clock` decides when states are
+    saved.
     """
 
     job: FitJob

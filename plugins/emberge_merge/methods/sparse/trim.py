@@ -1,4 +1,9 @@
-"""Keeping the largest changes, or those of middle magnitude."""
+"""Keeping the largest changes, or those of middle magnitude.
+
+The passes are those of the base class `Ranking`. A sample of the tensor brackets each limit, and counts in
+the bracket find the limit: the smallest magnitude among the values to keep, whose number `count_kept` gives.
+`stats[-1]["cuts"]` then has a `Cut` for each limit, model by model.
+"""
 
 from __future__ import annotations
 
