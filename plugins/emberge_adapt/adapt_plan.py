@@ -109,9 +109,10 @@ class AdaptPlan:
 
     @property
     def mines(self) -> bool:
-        """True if negatives are mined: with the largest effort, among enough queries and documents."""
+        """True if negatives are mined: with the largest effort, for enough rows that have none yet."""
         return (
             self.effort == _MINING_EFFORT
+            and not self.has_negatives
             and set(self.tasks) <= _TASKS_OF_SEARCH
             and self.train_rows >= _FEWEST_ROWS_TO_MINE
         )

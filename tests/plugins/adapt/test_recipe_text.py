@@ -19,6 +19,8 @@ from emberge_adapt import (
 
 from tests.support.adapt_plans import FACTS, PLAN
 
+EFFORTS: tuple[Any, ...] = ("quick", "normal", "thorough")
+
 
 def steps_of(plan: AdaptPlan) -> dict[str, Any]:
     steps: dict[str, Any] = yaml.safe_load(write_recipe(plan))["steps"]
@@ -36,7 +38,7 @@ def test_equal_plans_are_equal_recipes_with_the_seed_that_was_asked_for() -> Non
     assert yaml.safe_load(write_recipe(replace(PLAN, seed=7)))["seed"] == 7
 
 
-@pytest.mark.parametrize("effort", ["quick", "normal", "thorough"])
+@pytest.mark.parametrize("effort", EFFORTS)
 def test_every_effort_is_a_sound_recipe_that_merges_with_the_base(effort: Any) -> None:
     """Bags are trained and negatives mined with the largest effort alone."""
     text, is_large = write_recipe(replace(PLAN, effort=effort)), effort == "thorough"
@@ -90,12 +92,13 @@ def test_the_gate_is_a_gain_over_the_base_and_a_limit_of_forgetting() -> None:
 
 
 def test_negatives_that_the_rows_have_are_kept() -> None:
-    plan = replace(PLAN, has_negatives=True)
-    mined = steps_of(replace(plan, effort="thorough"))["mined"]["mine_hard_negatives"]
-    assert mined["existing"] == "keep"
-    recipe = yaml.safe_load(write_recipe(plan))
-    assert recipe["x-training"]["data"] == "$clean"
-    assert recipe["x-training"]["hard_negatives"] == 1
+    for effort in EFFORTS:
+        text = write_recipe(replace(PLAN, has_negatives=True, effort=effort))
+        parse_recipe(text, load_plugins())
+        recipe = yaml.safe_load(text)
+        assert "mined" not in recipe["steps"]
+        assert recipe["x-training"]["data"] == "$clean"
+        assert recipe["x-training"]["hard_negatives"] == 1
 
 
 def test_nothing_is_mined_for_scored_pairs_be_they_beside_searches_or_among_few_rows() -> None:
