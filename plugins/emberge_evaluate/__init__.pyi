@@ -17,9 +17,5 @@ from .scores import Scores as Scores
 from .scores import Verdict as Verdict
 from .scores_file import read_scores as read_scores
 from .scores_file import write_scores as write_scores
-from .scoring import score_tasks as score_tasks
-from .task_groups import DOMAIN_BY_WORD as DOMAIN_BY_WORD
-from .task_groups import GROUP_BY_WORD as GROUP_BY_WORD
 from .task_groups import TITLE_BY_DOMAIN as TITLE_BY_DOMAIN
 from .task_groups import TITLE_BY_MEAN as TITLE_BY_MEAN
-from .task_groups import list_group_parts as list_group_parts

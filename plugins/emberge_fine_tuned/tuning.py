@@ -110,7 +110,7 @@ class Tuning(Trainee):
         between = min(self.steps, self.options.eval_steps or max(1, self.steps // _DEV_SCORINGS))
         patience = self.options.patience
         scorings = None if patience is None else max(1, math.ceil(patience * self._epoch / between))
-        return EarlyStopping(between, score=None, identity="", patience=scorings)
+        return EarlyStopping(between, scorings)
 
     @functools.cached_property
     def parameters(self) -> Mapping[str, Tensor]:

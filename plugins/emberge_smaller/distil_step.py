@@ -104,9 +104,9 @@ class Distil(FitOptions, Step):
     The texts are those of the data, queries and documents alike; files of single texts (`task: text`) are as
     good as pairs. The teacher embeds each text once. Its embeddings are kept on disk and found by later
     students with the same teacher and data. The training is that of the step `train`, at any number of ranks
-    and with its options, except `evaluate`; the teacher is the guide of each loss that lacks one. The default
-    loss is `embedding_distillation` (LEAF: Vujanic and Rueckstiess, 2025, arXiv:2509.12539). A student of
-    some layers of its teacher that keeps the last one begins nearest to the teacher (step `cut_layers`).
+    and with its options; the teacher is the guide of each loss that lacks one. The default loss is
+    `embedding_distillation` (LEAF: Vujanic and Rueckstiess, 2025, arXiv:2509.12539). A student of some layers
+    of its teacher that keeps the last one begins nearest to the teacher (step `cut_layers`).
 
     With `embedding_distillation` a student learns the teacher's space, so that its queries can search
     documents that the teacher embedded. If the size of its vectors differs from the teacher's, give a

@@ -17,8 +17,6 @@ from emberge import (
 )
 from emberge.training import FitOptions
 
-from emberge_train.evaluate_during_training import EvaluateDuringTraining
-
 
 @dataclass(frozen=True, kw_only=True)
 class TrainOptions(FitOptions):
@@ -37,5 +35,3 @@ class TrainOptions(FitOptions):
     """Backbone that loads the model's folder; the folder's modules and settings are kept."""
     seed: WholeNumber | None = None
     """Seed of batches, drawn texts and dropout; by default the recipe's."""
-    evaluate: EvaluateDuringTraining | None = None
-    """Scores during the training, which can end it early and choose the model that is the result."""

@@ -44,7 +44,7 @@ class Train(TrainOptions, Step):
     as means since the previous logged point, `tokens_per_second` without padding, `padding_share` and
     `kept_share` of the tokens that the model was run on, the peak memory until then (`memory_gib`, and
     `gpu_memory_gib` for tensors on the GPU), the norm of gradients, the learning rate and the number of
-    examples; `score` and `score/<task>` are logged at the steps that were scored.
+    examples.
 
     The result is a SentenceTransformers folder with `checkpoints/step-N`. If the backbone trains an adapter,
     the result is the adapter, and `$id` means the model with the adapter.
@@ -86,7 +86,6 @@ class Train(TrainOptions, Step):
         workspace.progress(0, 0, note="loading rows")
         datasets = load_step_datasets(workspace, self.data)
         sampler = [part.resolved(workspace.data) for part in self.sampler]
-        adapts = self.backbone.leaves_adapter
         job = FitJob(
             backbone=self.backbone,
             checkpoint=model.folder,
@@ -96,9 +95,6 @@ class Train(TrainOptions, Step):
             options=FitOptions.of(self),
             seed=workspace.seed,
             guides=GuideReader(self.loss, workspace.model, self.backbone),
-            early_stopping=None
-            if self.evaluate is None
-            else self.evaluate.build_early_stopping(workspace, model, adapts=adapts),
         )
         result = fit(
             job,
@@ -116,7 +112,7 @@ class Train(TrainOptions, Step):
             parents=(model.name,),
             details=self._describe_training(datasets, result, sampler, workspace.seed),
             base=model.as_base(self.model),
-            adapter=_read_adapter_ranks(workspace.folder) if adapts else None,
+            adapter=_read_adapter_ranks(workspace.folder) if self.backbone.leaves_adapter else None,
             figures=result.figures,
         )
 
@@ -135,8 +131,6 @@ class Train(TrainOptions, Step):
             seconds=round(result.seconds, 3),
             cpu_seconds=round(result.cpu_seconds, 3),
             last_loss=result.last_loss,
-            scores_on_the_way=result.scores,
-            result_step=result.result_step,
             checkpoints=[path.as_posix() for path in result.checkpoints],
             backbone=_list_changed_options(self.backbone),
             learning_rate=self.learning_rate,

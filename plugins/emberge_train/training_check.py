@@ -51,8 +51,6 @@ class TrainingCheck:
         for loss in list_guided_losses(list_losses(step.loss)):
             for message in self._find_guide_problems(loss):
                 yield context.problem(message, "loss")
-        if step.evaluate is not None:
-            yield from step.evaluate.check(context)
         checked = check_datasets(context, step.data)
         yield from checked.problems
         yield from self._find_data_problems(checked)

@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
-import os
-from collections.abc import Mapping, Sequence
-from pathlib import Path
+from collections.abc import Mapping
 from typing import Any
 
 from emberge import Machine
 from emberge.training import FitJob, FitResult, fit
-from safetensors.torch import load_file
 
 
 def run_fit(*, device: str = "cpu", ranks: int = 1, shard: bool = False, **given: Any) -> FitResult:
@@ -24,11 +21,3 @@ def run_fit(*, device: str = "cpu", ranks: int = 1, shard: bool = False, **given
     }
     job = FitJob(**{name: value for name, value in given.items() if name in names})
     return fit(job, machine=Machine((device,), ranks=ranks, shard=shard), **call)
-
-
-def score(told: Sequence[float], asked: Path, folder: Path, step: int) -> float:
-    """The score of a step, every second one being scored; writes down which rank took it."""
-    assert load_file(folder / "model.safetensors")
-    with asked.open("a") as file:
-        file.write(f"{os.environ.get('RANK', '0')}:{step}\n")
-    return told[step // 2 - 1]

@@ -21,9 +21,6 @@ from emberge import (
 )
 from emberge.encoding import TextEmbedder
 
-# Folders of models that were scored, in order; a test empties it.
-SCORED: list[str] = []
-
 
 @dataclass(frozen=True, kw_only=True)
 class Pairs(Evaluator):
@@ -46,7 +43,6 @@ class Pairs(Evaluator):
     def evaluate(
         self, model: Model, tasks: Sequence[TaskInfo], workspace: Workspace
     ) -> Iterator[TaskScore]:
-        SCORED.append(model.name)
         text = workspace.data(self.data).read_text()
         rows = [json.loads(line) for line in text.splitlines()]
         encoder = self.backbone.load(model.folder, device="cpu", dtype="float32")

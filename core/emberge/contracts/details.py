@@ -134,14 +134,12 @@ class TrainingWork(Recorded):
 
 @dataclass(frozen=True, kw_only=True)
 class TrainingDetails(TrainingWork):
-    """Details of a trained model; `scores_on_the_way` has points (step, score)."""
+    """Details of a trained model."""
 
     seed: int
     steps: int
     last_loss: float
     """Mean over the last tenth of the steps."""
-    scores_on_the_way: Sequence[tuple[int, float]] = ()
-    result_step: int = 0
     """The step whose weights are the result; 0 for the last."""
     checkpoints: Sequence[str] = ()
     backbone: Mapping[str, Any] = field(default_factory=dict)

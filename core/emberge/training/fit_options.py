@@ -187,8 +187,8 @@ class FitResult:
     `pool` has the number of rows per dataset after the samplers' selection; only `fit` fills it. `seconds`
     and `cpu_seconds` are summed over interruptions, without work that was lost; `cpu_seconds` are those of
     all threads of the first rank's process. `checkpoints` are the paths of kept models inside the result.
-    `scores` are pairs (step, score) of the models that were scored during the training, and `result_step` is
-    the step whose model is the result. `figures` show the model's own numbers, such as the load of its
+    `scores` are pairs (step, score) of the steps that the trainee scored, and `result_step` is the step whose
+    parameters are the result. `figures` show the model's own numbers, such as the load of its
     experts over the steps.
     """
 
@@ -215,17 +215,12 @@ class FitResult:
 class EarlyStopping:
     """Scores during a training, and the rule by which they end it.
 
-    After every `every` steps and after the last step, `score(folder, step)` returns one number for the model
-    (or the adapter) in a folder; larger is better. Without `score` the trainee scores itself in memory. The
-    training ends after `patience` consecutive scores that are not better than the best score before them;
-    with None it runs to the end. The earliest of the best models is the result. `identity` has all facts,
-    apart from the model, on which a score depends: a saved state is continued only if its `identity` is
-    equal.
+    After every `every` steps and after the last step, the trainee scores its parameters in memory; larger is
+    better. The training ends after `patience` consecutive scores that are not better than the best score
+    before them; with None it runs to the end. The earliest of the best parameters are the result.
     """
 
     every: int
-    score: Callable[[Path, int], float] | None = field(repr=False)
-    identity: str
     patience: int | None = None
 
 
@@ -266,4 +261,3 @@ class FitJob:
     seed: int = 0
     guides: Callable[[GuideRequest], Mapping[str, ReadGuide]] | None = None
     """A function that returns by dataset how to read the embeddings of a guide, for losses that have one."""
-    early_stopping: EarlyStopping | None = None

@@ -64,7 +64,6 @@ DETAILS = [
         seed=0,
         steps=2,
         last_loss=0.5,
-        scores_on_the_way=[(1, 0.5)],
         learning_rate=1e-3,
     ),
     MergeDetails(

@@ -243,7 +243,6 @@ def _describe_job(job: FitJob, datasets: Sequence[Dataset], plan: str) -> dict[s
     component_by_name = {
         "backbone": job.backbone,
         **{f"loss of {info.name}": job.losses.of(info.name, info.task) for info in infos},
-        **({"evaluate": job.early_stopping} if job.early_stopping else {}),
     }
     return {
         "plan": plan,

@@ -34,7 +34,7 @@ from emberge.training.loop.optimizer import (
 from emberge.training.loop.session_opening import open_session
 from emberge.training.trainee import Trainee
 
-# Prefix, in a state, of the names of the best parameters so far, if the trainee scores itself.
+# Prefix, in a state, of the names of the best parameters so far.
 BEST_PREFIX = "best."
 
 
@@ -66,7 +66,7 @@ class Trainer:
         self.kept_checkpoints = KeptCheckpoints(
             work / "checkpoints", steps_to_keep, options.keep_last
         )
-        self.history = ScoreHistory(early_stopping, trainee.steps, work / "scored")
+        self.history = ScoreHistory(early_stopping, trainee.steps)
         self.seconds = self.cpu_seconds = 0.0
 
     def run(self, metric: Callable[..., None], folder: Path | None) -> FitResult:
@@ -82,11 +82,11 @@ class Trainer:
                 break
             self.step(trainee.plan_batch(step), log)
             self.progress(step + 1, steps, "steps", log.note)
-            was_scored = self._score_if_due(step + 1, log, metric)
+            if self.history.is_due(step + 1):
+                self._score(step + 1, log, metric)
             self.seconds = before + time.monotonic() - started
             self.cpu_seconds = time.process_time() - cpu_seconds_before
-            # Scoring a written model is expensive, so a state is saved at once.
-            if (was_scored and not self.history.is_in_memory) or self._is_due(step + 1):
+            if self._is_due(step + 1):
                 with clock.saving():
                     log.flush_losses()
                     self._keep_model(step + 1)
@@ -123,27 +123,14 @@ class Trainer:
             figures=log.model.figures(),
         )
 
-    def _score_if_due(self, step: int, log: MetricLog, metric: Callable[..., None]) -> bool:
-        """Score the parameters if this step is due for it; return whether it was."""
-        if not self.history.is_due(step):
-            return False
+    def _score(self, step: int, log: MetricLog, metric: Callable[..., None]) -> None:
+        """Score the parameters after this step."""
         log.flush_losses()
         began = time.monotonic()
         self.progress(step, self.trainee.steps, "steps", "scoring")
-        if self.history.is_in_memory:
-            self.history.add_score(step, self.trainee.score(step), self.parameters)
-        else:
-            # The first rank scores a folder for all ranks.
-            with self.trainee.gather_weights():
-                self.ranks.run_on_first_rank(
-                    lambda: self.history.write_model(step, self.trainee.save)
-                )
-            self.history.take_scores(
-                self.ranks.run_on_first_rank(lambda: self.history.score_model(step))
-            )
+        self.history.add_score(step, self.trainee.score(step), self.parameters)
         metric("score", self.history.scores[-1][1], step)
         log.leave_out(time.monotonic() - began)
-        return True
 
     def step(self, batch: PlannedBatch, log: MetricLog) -> None:
         """Run one optimizer step."""
@@ -240,7 +227,6 @@ class Trainer:
             # Metrics are on disk before the state, as a resumed training does not log them again.
             sync_tree(self.work, deep=False)
             TrainingState(step, tensors, facts).write(self.work / "states")
-            self.history.drop_unneeded()
 
         self.ranks.run_on_first_rank(save)
 
@@ -271,10 +257,7 @@ class Trainer:
 
         def write() -> list[str]:
             folder.mkdir(parents=True, exist_ok=True)
-            if self.history.scores and not self.history.is_in_memory:
-                self.history.copy_into(folder)
-            else:
-                self.trainee.save(folder)
+            self.trainee.save(folder)
             return [path.as_posix() for path in self.kept_checkpoints.copy_into(folder)]
 
         with self.trainee.gather_weights():
@@ -325,7 +308,6 @@ def fit(
             job.options,
             folder=folder,
             work=work,
-            early_stopping=job.early_stopping,
             progress=progress,
             metric=log_metric,
             warn=session.warn,

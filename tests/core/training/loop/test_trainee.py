@@ -89,7 +89,7 @@ def test_a_killed_trainee_goes_on_from_its_state_to_the_same_end(tmp_path: Path)
 
 def test_a_trainee_that_scores_itself_ends_with_its_best_parameters(tmp_path: Path) -> None:
     scores = {2: 0.1, 4: 0.7, 6: float("nan"), 8: 0.7, 10: 0.9, 12: 0.9}
-    rule = EarlyStopping(2, score=None, identity="", patience=2)
+    rule = EarlyStopping(2, patience=2)
     point = Point(scores)
     result = trained(point, tmp_path / "whole", early_stopping=rule)
     # The score of step 8 is no better than that of step 4, and the one between them is no number.
