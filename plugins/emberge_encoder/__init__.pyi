@@ -11,7 +11,6 @@ from .stock.cross_encoder import CrossEncoder as CrossEncoder
 from .stock.cross_encoder import CrossEncoderFacts as CrossEncoderFacts
 from .stock.multi_vector import MultiVector as MultiVector
 from .stock.splade import Splade as Splade
-from .stock.stock_loading import read_routes as read_routes
 from .text.attention_config import Attention as Attention
 from .text.attention_config import is_causal as is_causal
 from .text.attention_config import load_text_config as load_text_config

@@ -31,7 +31,6 @@ STOCK_PREFIX = "sentence_transformers.models."
 FORWARD = {"method": "forward", "method_output_name": "last_hidden_state"}
 # Stock modules that may come after a transformer.
 _KINDS_AFTER_TRUNK = frozenset({"Pooling", "Normalize", "Dense", "LayerNorm", "Dropout"})
-_ONE_OF_SEVERAL = "has an encoder for each kind of text; use the folder that one of them came from"
 
 
 @dataclass(frozen=True)
@@ -74,8 +73,6 @@ class Layout:
             return cls(folder, bare=True)
         require_stock_modules(folder)
         trunk, *after = modules
-        if trunk.is_router:
-            raise CheckpointError(f"{path}: module '{trunk.kind}' {_ONE_OF_SEVERAL}")
         if trunk.kind != "Transformer":
             raise CheckpointError(
                 f"{path}: starts with a {trunk.kind} module; text_encoder needs a Transformer"
@@ -109,16 +106,23 @@ class Layout:
 
 
 def require_stock_modules(folder: Path) -> None:
-    """Refuse a folder with a module that sentence-transformers does not define, on any route of a router.
+    """Refuse a folder with a module that sentence-transformers does not define, or with several encoders.
 
     Raises:
-        CheckpointError: if there is one; names it.
+        CheckpointError: if there is such a module, or a router of texts to encoders; names it.
     """
-    for module in Checkpoint(folder).all_modules:
+    checkpoint = Checkpoint(folder)
+    for module in checkpoint.all_modules:
         if not module.type.startswith("sentence_transformers."):
             raise CheckpointError(
                 f"{folder / _MODULES}: module '{module.type}' needs remote code, which is not run"
             )
+    first = next(iter(checkpoint.modules), None)
+    if first is not None and first.is_router:
+        raise CheckpointError(
+            f"{folder / _MODULES}: module '{first.kind}' has an encoder for each kind of text; use the "
+            "folder that one of them came from"
+        )
 
 
 def _read_pooling(folder: Path, after: Sequence[ModuleFolder]) -> tuple[tuple[str, ...], bool]:

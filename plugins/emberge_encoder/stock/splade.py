@@ -8,14 +8,9 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from emberge import CheckpointError, EmbeddingKind, EncoderFacts, Positive, Similarity
-from emberge.model_folder import read_settings, read_trunk_settings
+from emberge.model_folder import Checkpoint, read_settings, read_trunk_settings
 
-from emberge_encoder.stock.stock_loading import (
-    StockBackbone,
-    find_trunk,
-    load_stock_model,
-    read_document_modules,
-)
+from emberge_encoder.stock.stock_loading import StockBackbone, find_trunk, load_stock_model
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,7 +43,7 @@ class Splade(StockBackbone):
     """Number that is subtracted from all logits, once, where a SPLADE begins from a head."""
 
     def read_facts(self, checkpoint: Path, config: Mapping[str, Any]) -> EncoderFacts:
-        kinds = {module.kind for module in read_document_modules(checkpoint)}
+        kinds = {module.kind for module in Checkpoint(checkpoint).modules}
         if self.offset is not None and "SpladePooling" in kinds:
             raise CheckpointError(
                 f"{checkpoint}: is a SPLADE already, whose logits have their offset; take offset out"
@@ -66,7 +61,7 @@ class Splade(StockBackbone):
     def load_model(self, checkpoint: Path, facts: EncoderFacts, device: str, dtype: str) -> Any:
         from sentence_transformers import SparseEncoder
 
-        kinds = {module.kind for module in read_document_modules(checkpoint)}
+        kinds = {module.kind for module in Checkpoint(checkpoint).modules}
         stock_class = SparseEncoder if "SpladePooling" in kinds else _begin_splade
         model: Any = load_stock_model(stock_class, checkpoint, device, dtype)
         if self.offset is not None:

@@ -2,20 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from emberge import Backbone, CheckpointError, Encoder, EncoderFacts, TextLength
 from emberge.architectures import silence_transformers
-from emberge.model_folder import (
-    Checkpoint,
-    ModuleFolder,
-    TextLimit,
-    read_object,
-    read_router_config,
-)
+from emberge.model_folder import Checkpoint, TextLimit, read_object
 
 from emberge_encoder.layout import require_stock_modules
 from emberge_encoder.text.tokenizer import require_vocabulary
@@ -76,61 +70,14 @@ class StockBackbone(Backbone):
 
 
 def find_trunk(checkpoint: Path) -> Path:
-    """Return the folder of the transformer, in a folder with two encoders that of documents.
+    """Return the folder of the transformer.
 
     Raises:
-        CheckpointError: if a module needs remote code, or there is no encoder of documents.
+        CheckpointError: if a module needs remote code, or there is an encoder for each kind of text.
     """
     require_stock_modules(checkpoint)
-    modules = read_document_modules(checkpoint)
+    modules = Checkpoint(checkpoint).modules
     return checkpoint / modules[0].path if modules else checkpoint
-
-
-def read_document_modules(checkpoint: Path) -> Sequence[ModuleFolder]:
-    """Return the modules that embed documents; none of a plain transformer.
-
-    Raises:
-        CheckpointError: if the folder's files are broken, or there is no encoder of documents.
-    """
-    modules, routes = Checkpoint(checkpoint).modules, read_routes(checkpoint)
-    if routes is None:
-        return modules
-    if "document" not in routes:
-        raise CheckpointError(f"{checkpoint}: has no route 'document', so no encoder of documents")
-    return (*routes["document"], *modules[1:])
-
-
-def read_routes(folder: Path) -> Mapping[str, tuple[ModuleFolder, ...]] | None:
-    """Return the modules of each route of a folder that begins with a router; None for one encoder.
-
-    Raises:
-        CheckpointError: if the router's config has no routes of its modules, or routes by more than the task,
-            such as by modality.
-    """
-    checkpoint = Checkpoint(folder)
-    router = next(iter(checkpoint.modules), None)
-    if router is None or not router.is_router:
-        return None
-    path, content = read_router_config(folder, router)
-    if (content.get("parameters") or {}).get("route_mappings"):
-        raise CheckpointError(
-            f"{path}: routes by more than the task (route_mappings), which is not supported; use the folder "
-            "of one of its encoders"
-        )
-    module_by_path = {module.path: module for module in checkpoint.all_modules}
-    structure: Any = content.get("structure")
-    try:
-        routes = {
-            str(name): tuple(module_by_path[f"{router.path}/{p}".removeprefix("/")] for p in paths)
-            for name, paths in structure.items()
-        }
-    except (AttributeError, KeyError, TypeError):
-        routes = {}
-    if not routes or not all(routes.values()):
-        raise CheckpointError(
-            f"{path}: has no structure of routes to its modules; get the file again"
-        )
-    return routes
 
 
 def read_trunk_config(trunk: Path) -> Mapping[str, Any]:

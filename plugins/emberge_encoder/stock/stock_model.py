@@ -85,11 +85,9 @@ class StockModel:
         backend = self._tokenizer.backend_tokenizer
         backend.no_truncation()
         backend.no_padding()
-        firsts = [_find_first(self._model, side) for side in ("query", "document")]
-        settings = [type(first).__name__ for first in firsts]
-        settings += [
-            repr(getattr(first, name, None)) for first in firsts for name in _READING_SETTINGS
-        ]
+        first = self._model[0]
+        settings = [type(first).__name__]
+        settings += [repr(getattr(first, name, None)) for name in _READING_SETTINGS]
         parts = [type(self).__name__, backend.to_str(), repr(settings), str(self._max_length)]
         return hashlib.sha256("\x1f".join(parts).encode()).hexdigest()
 
@@ -177,8 +175,7 @@ class StockModel:
             for name, values in features.items()
             if name != _QUERIES_FEATURE
         }
-        first = _find_first(self._model, side)
-        expansion = first.__dict__.get("_query_expansion") if side == "query" else None
+        expansion = self._model[0].__dict__.get("_query_expansion") if side == "query" else None
         if expansion is not None:
             inputs |= self._mark_expansion(inputs["input_ids"], inputs["attention_mask"], expansion)
         inputs["modality"] = "text"
@@ -222,16 +219,11 @@ class StockModel:
         names: dict[str, str] = {}
         for name, _ in self._model.named_parameters():
             number, _, inner = name.partition(".")
-            module, number_on_disk = self._model[int(number)], number
-            if inner.startswith(
-                "sub_modules."
-            ):  # a router names its modules' folders by their route
-                _, route, number, inner = inner.split(".", 3)
-                module, number_on_disk = module.sub_modules[route][int(number)], f"{route}_{number}"
+            module = self._model[int(number)]
             if hasattr(module, "auto_model"):
                 names[name] = inner.removeprefix("model.").removeprefix("auto_model.")
             else:
-                names[name] = f"{number_on_disk}_{type(module).__name__}.{inner}"
+                names[name] = f"{number}_{type(module).__name__}.{inner}"
         return names
 
     def save(self, folder: Path) -> None:
@@ -253,9 +245,3 @@ class PairModel(StockModel):
     ) -> list[TokenisedText]:
         pairs = list(zip(queries, documents, strict=True))
         return self._tokenise(pairs, prompt, max_length, "document")
-
-
-def _find_first(model: Any, side: str) -> Any:
-    """Return the module that reads the texts of a side."""
-    routes = getattr(model[0], "sub_modules", None)
-    return model[0] if routes is None else routes[side][0]
