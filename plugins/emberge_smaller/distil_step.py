@@ -167,8 +167,7 @@ class Distil(FitOptions, Step):
         losses = list_guided_losses(list_losses(_with_guide(self.loss, guide)))
         if not any(loss.guide == guide for loss in losses):
             yield context.problem(
-                "no loss reads the teacher; take embedding_distillation, similarity_distillation or "
-                "kl_distillation",
+                "no loss reads the teacher; take embedding_distillation or kl_distillation",
                 "loss",
             )
 

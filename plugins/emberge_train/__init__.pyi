@@ -4,7 +4,6 @@ from .losses.binary_cross_entropy import BinaryCrossEntropy as BinaryCrossEntrop
 from .losses.cosent import CoSENT as CoSENT
 from .losses.distillation import EmbeddingDistillation as EmbeddingDistillation
 from .losses.distillation import KeepSpace as KeepSpace
-from .losses.distillation import SimilarityDistillation as SimilarityDistillation
 from .losses.flops import FLOPS as FLOPS
 from .losses.guided_loss import Guide as Guide
 from .losses.guided_loss import GuidedLoss as GuidedLoss

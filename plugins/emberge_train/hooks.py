@@ -16,7 +16,6 @@ register_losses = make_hook(
     infonce="emberge_train.losses.infonce:InfoNCE",
     cosent="emberge_train.losses.cosent:CoSENT",
     embedding_distillation="emberge_train.losses.distillation:EmbeddingDistillation",
-    similarity_distillation="emberge_train.losses.distillation:SimilarityDistillation",
     margin_mse="emberge_train.losses.score_distillation:MarginMSE",
     kl_distillation="emberge_train.losses.score_distillation:KLDistillation",
     binary_cross_entropy="emberge_train.losses.binary_cross_entropy:BinaryCrossEntropy",

@@ -23,7 +23,6 @@ from emberge_train import (
     KLDistillation,
     MarginMSE,
     Matryoshka,
-    SimilarityDistillation,
 )
 from torch import Tensor, nn
 
@@ -68,12 +67,11 @@ LOSSES: Mapping[str, tuple[Loss, Mapping[str, bool]]] = {
         EmbeddingDistillation(guide=GUIDE, distance="l2"),
         {"lengths": False},
     ),
-    "similarity_distillation": (SimilarityDistillation(guide=GUIDE, temperature=0.1), {}),
     "keep_space": (KeepSpace(guide=GUIDE), {}),
     "matryoshka": (Matryoshka(loss=(_info(),), dims=(8, 3)), {}),
     "matryoshka, sum": (
         Matryoshka(
-            loss=(InfoNCE(temperature=0.1), SimilarityDistillation(guide=GUIDE, weight=0.3)),
+            loss=(InfoNCE(temperature=0.1), EmbeddingDistillation(guide=GUIDE, weight=0.3)),
             dims=(8, 5, 2),
             weights=(1.0, 0.5, 0.25),
         ),

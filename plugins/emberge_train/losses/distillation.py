@@ -1,17 +1,15 @@
-"""Losses that learn a teacher's embeddings, its similarities, or an old model's space."""
+"""Losses that learn a teacher's embeddings, or an old model's space."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
-from emberge import ALL_KINDS, EmbeddingKind, Embeddings, Positive
-from emberge.numerics import find_lowest_score
+from emberge import Embeddings
 
 from emberge_train.losses.guided_loss import (
     GuidedLoss,
     compute_squared_distances,
-    require_guide,
     require_guide_of_size,
 )
 
@@ -62,61 +60,6 @@ class EmbeddingDistillation(GuidedLoss):
         if self.distance == "l2":
             return ((vectors - teacher) ** 2).sum(-1)
         return compute_squared_distances(vectors, teacher) / 2
-
-
-@dataclass(frozen=True, kw_only=True)
-class SimilarityDistillation(GuidedLoss):
-    """Divergence from a teacher's similarities within a batch (SEED: Fang et al., 2021, arXiv:2101.04731).
-
-    For each text i of the batch, anchors, positives and negatives alike, p is the softmax over all other
-    texts j of the `guide`'s cosines cos(g_i, g_j) over `temperature`, and q that of the model's similarities
-    over it. The loss is the mean over i of sum_j p_j (log p_j - log q_j). Equal texts are left out of each
-    other's distributions.
-
-    Only scores are compared, so that the sizes and spaces of both models may differ; the student does not
-    learn the teacher's space. Single texts (the task `text`) suffice. By default the texts of all ranks are
-    one batch.
-
-    Example:
-        small:
-          train:
-            model: ./narrow
-            data: {path: ./texts.jsonl, task: text}
-            loss: {similarity_distillation: {guide: {model: ./teacher}}}
-            sampler: batch_shuffle
-    """
-
-    temperature: Positive = 0.05
-
-    @property
-    def takes_single_texts(self) -> bool:
-        return True
-
-    @property
-    def kinds(self) -> frozenset[EmbeddingKind]:
-        return ALL_KINDS - {"pair_score"}
-
-    def __call__(self, embeddings: Embeddings) -> Tensor:
-        import torch
-
-        teacher = require_guide(embeddings, "similarity_distillation")
-        anchors = torch.ones_like(embeddings.text_id[:, :1], dtype=torch.bool)
-        is_text = torch.cat([anchors, embeddings.valid], dim=1)
-        ids = embeddings.text_id[is_text]
-        is_other = ids[:, None] != ids[None]
-
-        def logs(batch: Embeddings) -> Tensor:
-            columns = torch.cat([batch.anchor[:, None], batch.candidates], dim=1)
-            texts = batch.similarity.prepared(columns[is_text])
-            scores = batch.similarity.table(texts, texts) / self.temperature
-            return torch.log_softmax(
-                scores.masked_fill(~is_other, find_lowest_score(scores)), dim=1
-            )
-
-        teacher_logs = logs(teacher)
-        student_logs = logs(embeddings)
-        divergences = teacher_logs.exp() * (teacher_logs - student_logs)
-        return divergences.masked_fill(~is_other, 0.0).sum() / max(1, len(ids))
 
 
 @dataclass(frozen=True, kw_only=True)

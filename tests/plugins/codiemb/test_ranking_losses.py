@@ -12,7 +12,7 @@ import torch
 from emberge import Embeddings, Loss, ModelRef
 from emberge_codiemb.mid_nce import MidNCE
 from emberge_codiemb.pair_losses import PRO, Pearson, RankKL
-from emberge_train import Guide, InfoNCE, Matryoshka, SimilarityDistillation
+from emberge_train import EmbeddingDistillation, Guide, InfoNCE, Matryoshka
 from torch import Tensor
 
 from tests.support.losses import random_batch, scored_pairs
@@ -299,7 +299,7 @@ def test_the_guide_is_of_the_same_texts() -> None:
     """A guide with the embeddings of the batch leaves nothing to learn."""
     batch = _matching(9)
     guide = Guide(model=ModelRef("some/guide"))
-    loss = MidNCE(loss=(SimilarityDistillation(guide=guide),), layer=None)
+    loss = MidNCE(loss=(EmbeddingDistillation(guide=guide),), layer=None)
     assert float(loss(dataclasses.replace(batch, guide=batch))) == pytest.approx(0, abs=1e-9)
     other = dataclasses.replace(batch, anchor=batch.anchor.flip(0))
     assert float(loss(dataclasses.replace(batch, guide=other))) > 0

@@ -231,7 +231,6 @@ def test_a_narrow_student_with_a_dense_searches_the_teachers_index(place: Path) 
 @pytest.mark.parametrize(
     ("loss", "teacher"),
     [
-        ("similarity_distillation", "./narrow"),
         ("[embedding_distillation, {kl_distillation: {weight: 0.5}}]", "./deep"),
         ("{matryoshka: {loss: embedding_distillation, dims: [32, 8]}}", "./deep"),
     ],

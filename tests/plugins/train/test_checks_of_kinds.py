@@ -68,16 +68,7 @@ def training(place: Path, model: str, **options: Any) -> dict[str, Any]:
             {"backbone": "cross_encoder", "negatives": "in_batch"},
             "no scores of other rows' texts",
         ),
-        (
-            "colbert",
-            {"backbone": "multi_vector", "loss": "similarity_distillation"},
-            "needs a guide",
-        ),
-        (
-            "reranker",
-            {"backbone": "cross_encoder", "loss": "similarity_distillation"},
-            "the model gives a score for each pair of texts",
-        ),
+        ("plain", {"loss": "embedding_distillation"}, "needs a guide"),
     ],
 )
 def test_a_training_that_does_not_suit_its_kind_is_refused(
@@ -89,7 +80,7 @@ def test_a_training_that_does_not_suit_its_kind_is_refused(
 @pytest.mark.parametrize("backbone", ["multi_vector", "cross_encoder"])
 def test_a_guide_of_another_kind_is_refused(place: Path, backbone: str) -> None:
     model = {"multi_vector": "colbert", "cross_encoder": "reranker"}[backbone]
-    loss = {"similarity_distillation": {"guide": {"model": str(place / model)}}}
+    loss = {"kl_distillation": {"guide": {"model": str(place / model)}}}
     found = errors(place, "train", training(place, model, backbone=backbone, loss=loss))
     assert "a guide gives one vector a text" in found
 

@@ -29,7 +29,7 @@ from emberge.training.batch_loss import Objective, compute_batch_loss
 from emberge.training.batch_texts import TextSampling, draw_batch
 from emberge.training.example_table import build_tables
 from emberge_encoder import TextEncoder
-from emberge_train import Guide, SimilarityDistillation
+from emberge_train import EmbeddingDistillation, Guide
 from emberge_train.guides import GuideReader
 from emberge_train.samplers.batches_of_one_dataset import BatchShuffle
 from safetensors.torch import load_file
@@ -87,7 +87,7 @@ def test_a_guide_that_cannot_be_read_is_said_by_check(place: Path) -> None:
     modules = place / "bad"
     modules.mkdir()
     (modules / "modules.json").write_text('[{"name": "0", "type": "far.away.Model", "path": ""}]')
-    text = RECIPE % "{similarity_distillation: {guide: {model: ./bad}}}"
+    text = RECIPE % "{embedding_distillation: {guide: {model: ./bad}}}"
     report = check_recipe(parse_recipe(text, plugins, path=place / "recipe.yaml"), plugins)
     assert any("guide: " in str(e) and "remote code" in str(e) for e in report.errors)
 
@@ -132,7 +132,7 @@ def test_the_guide_sees_the_batchs_own_texts(
     bert: Path, guide: Path, tmp_path: Path, again: bool
 ) -> None:
     losses = (
-        SimilarityDistillation(guide=Guide(model=ModelRef("./guide"), backbone=TextEncoder())),
+        EmbeddingDistillation(guide=Guide(model=ModelRef("./guide"), backbone=TextEncoder())),
     )
     model = Model("guide", guide, "")
     batch, (data, drawn, table) = _seen(bert, model, tmp_path, losses, again=again)
@@ -159,7 +159,7 @@ def test_the_guide_sees_the_batchs_own_texts(
 
 def test_two_guides_of_one_dataset_are_refused(bert: Path, guide: Path, tmp_path: Path) -> None:
     losses = tuple(
-        SimilarityDistillation(guide=Guide(model=ModelRef(name), backbone=TextEncoder()))
+        EmbeddingDistillation(guide=Guide(model=ModelRef(name), backbone=TextEncoder()))
         for name in ("./a", "./b")
     )
     with pytest.raises(DataError, match="dataset 'find': its losses have different guides"):
@@ -169,7 +169,7 @@ def test_two_guides_of_one_dataset_are_refused(bert: Path, guide: Path, tmp_path
 def test_an_adapter_is_no_guide(bert: Path, guide: Path, tmp_path: Path) -> None:
     """Else the base alone would guide, whoever asks for the job: a training, a study, a held-out loss."""
     losses = (
-        SimilarityDistillation(guide=Guide(model=ModelRef("./guide"), backbone=TextEncoder())),
+        EmbeddingDistillation(guide=Guide(model=ModelRef("./guide"), backbone=TextEncoder())),
     )
     adapted = Model("guide+adapter", guide, "", adapter=tmp_path / "adapter")
     with pytest.raises(CheckpointError, match=r"guide\+adapter: .*merge it first"):
@@ -189,7 +189,8 @@ def test_a_guide_changes_what_a_recipe_trains_and_embeds_texts_that_come_again_o
     monkeypatch.setattr(TextEmbedder, "embed_tokens", counted)
     plain = _trained(place, "{infonce: {temperature: 0.1}}", "plain")
     assert calls == []
-    guided = "[{infonce: {temperature: 0.1}}, {similarity_distillation: {guide: {model: ./guide}}}]"
+    guided = "[{infonce: {temperature: 0.1}}, {embedding_distillation: {guide: {model: ./guide}}}]"
+    guided += "\n      backbone: {text_encoder: {dense: 16}}"
     first = _trained(place, guided, "first")
     texts = 2 * 24
     assert calls == [texts]

@@ -10,7 +10,7 @@ import pytest
 from emberge import Loss, ModelRef
 from emberge.testing import draw_embeddings
 from emberge_codiemb import PRO, MidNCE, Pearson, RankKL
-from emberge_train import Guide, SimilarityDistillation
+from emberge_train import EmbeddingDistillation, Guide
 from emberge_train.losses.cosent import CoSENT
 from emberge_train.losses.infonce import InfoNCE
 from emberge_train.losses.matryoshka import Matryoshka
@@ -92,7 +92,7 @@ def _cut(**options: Any) -> Matryoshka:
         (lambda: _cut(weights=(1.0,)), "2 dims have 1 weights"),
         (lambda: _cut(loss=(InfoNCE(), CoSENT())), "differ in cross_rank"),
         (
-            lambda: _cut(loss=tuple(SimilarityDistillation(guide=_guide(m)) for m in "ab")),
+            lambda: _cut(loss=tuple(EmbeddingDistillation(guide=_guide(m)) for m in "ab")),
             "different guides",
         ),
         (lambda: MLM(masked=0.6, random=0.5), "masked"),

@@ -30,12 +30,10 @@ from emberge_train import (
     InfoNCE,
     KLDistillation,
     Matryoshka,
-    SimilarityDistillation,
     give_guide,
     list_guided_losses,
 )
 from emberge_train.guides import GuideReader
-from torch import Tensor
 
 from tests.support import ranked_fit
 from tests.support.exact import ExactEncoder
@@ -123,24 +121,6 @@ def test_l2_is_the_squared_distance_of_vectors_as_they_are() -> None:
     assert float(loss(batch)) == pytest.approx(by_hand, rel=1e-12)
 
 
-def test_a_batchs_similarities_by_hand() -> None:
-    """Three texts, of which two are equal: the equal ones see the third alone, so only it diverges."""
-    batch = random_batch(rows=1, positives=1, negatives=1)
-    ids = torch.tensor([[5, 5, 9]])
-    batch = dataclasses.replace(batch, text_id=ids, guide=random_batch(1, 4, 1))
-    loss = SimilarityDistillation(guide=_guide(), temperature=0.5)
-
-    def chances(vectors: Tensor) -> Tensor:
-        unit = scale_to_unit(vectors)
-        return torch.softmax(unit[2] @ unit[:2].T / 0.5, 0)
-
-    assert batch.guide is not None
-    p = chances(torch.cat([batch.guide.anchor, *batch.guide.candidates]))
-    q = chances(torch.cat([batch.anchor, *batch.candidates]))
-    by_hand = float((p * (p / q).log()).sum()) / 3
-    assert float(loss(batch)) == pytest.approx(by_hand, rel=1e-9)
-
-
 def test_a_prefix_learns_the_teachers_prefix() -> None:
     teacher = random_batch(4)
     batch = dataclasses.replace(teacher, anchor=teacher.anchor.flip(0) * 2, guide=teacher)
@@ -210,36 +190,27 @@ def test_teachers_embed_each_text_once_for_all_students(
 
 @pytest.mark.slow
 def test_two_ranks_learn_what_one_does(bert: Path, berts: Sequence[Path], tmp_path: Path) -> None:
-    arguments = []
-    for loss in (
+    options = FitOptions(
+        dropout=False, learning_rate=1e-3, max_steps=3, logging_steps=1, adam_epsilon=1e-2
+    )
+    job = _job(
+        berts[0],
+        {"./old": bert},
         EmbeddingDistillation(guide=_guide(ahead=True)),
-        SimilarityDistillation(guide=_guide(ahead=True), temperature=0.2),
-    ):
-        options = FitOptions(
-            dropout=False, learning_rate=1e-3, max_steps=3, logging_steps=1, adam_epsilon=1e-2
-        )
-        job = _job(
-            berts[0],
-            {"./old": bert},
-            loss,
-            backbone=ExactEncoder(),
-            options=options,
-            datasets=[texts(14)],
-            sampler=(BatchShuffle(batch_size=PerDataset(default=7)),),
-            seed=3,
-        )
-        arguments.append({f.name: getattr(job, f.name) for f in dataclasses.fields(job)})
-    found = [
+        backbone=ExactEncoder(),
+        options=options,
+        datasets=[texts(14)],
+        sampler=(BatchShuffle(batch_size=PerDataset(default=7)),),
+        seed=3,
+    )
+    arguments = {f.name: getattr(job, f.name) for f in dataclasses.fields(job)}
+    (two,), (one,) = (
         ranked_fit.run(
-            [
-                Training(tmp_path / f"{ranks}-{number}", given, exact=True)
-                for number, given in enumerate(arguments)
-            ],
+            [Training(tmp_path / str(ranks), arguments, exact=True)],
             tmp_path / f"{ranks}.pkl",
             ranks,
         )
         for ranks in (2, 1)
-    ]
-    for two, one in zip(*found, strict=True):
-        assert len(two["losses"]) == 3
-        assert two["losses"] == exactly(one["losses"], size=1.0)
+    )
+    assert len(two["losses"]) == 3
+    assert two["losses"] == exactly(one["losses"], size=1.0)
