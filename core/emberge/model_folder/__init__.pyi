@@ -26,7 +26,6 @@ from .st_layout import POOLING as POOLING
 from .st_layout import ModuleFolder as ModuleFolder
 from .st_layout import find_trunk_settings as find_trunk_settings
 from .st_layout import read_pooling_modes as read_pooling_modes
-from .st_layout import read_router_config as read_router_config
 from .st_layout import read_settings as read_settings
 from .st_layout import read_trunk_settings as read_trunk_settings
 from .tokenizers import TokenizerFiles as TokenizerFiles
