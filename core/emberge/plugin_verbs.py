@@ -99,7 +99,7 @@ class Verb:
         module, _, name = self.run.partition(":")
         try:
             function = getattr(importlib.import_module(module), name)
-        except (ImportError, AttributeError) as error:
+        except (Exception, SystemExit) as error:
             raise PluginError(f"{self.run} cannot be imported: {error!r}") from error
         return int(function(options, plugins))
 

@@ -124,11 +124,11 @@ def _read_class_doc(module: str, name: str) -> str | None:
 
     try:
         spec = find_spec(module)
-    except ImportError:  # of a package around it
+        source = Path(spec.origin).read_bytes() if spec is not None and spec.origin else b""
+        statements = ast.parse(source).body
+    # A package around it cannot be imported, or it is no Python source; importing it then says so.
+    except (ImportError, OSError, SyntaxError, ValueError):
         return None
-    if spec is None or spec.origin is None:
-        return None
-    statements = ast.parse(Path(spec.origin).read_bytes()).body
     classes = (one for one in statements if isinstance(one, ast.ClassDef) and one.name == name)
     return next((ast.get_docstring(one) for one in classes), None)
 

@@ -209,6 +209,16 @@ def test_an_unsound_class_at_a_place_names_its_plugin(
     assert fix in str(caught.value)
 
 
+def test_a_module_without_python_source_names_its_plugin(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.syspath_prepend(tmp_path)
+    (tmp_path / "no_python.py").write_bytes(b"\0")
+    bags = registered(adding("register_samplers", bags="no_python:Bags")).components[0]
+    with pytest.raises(PluginError, match="plugin 'mine' of acme-tools"):
+        _ = bags.doc
+
+
 def test_a_hook_that_gives_something_else_or_fails_names_its_plugin() -> None:
     with pytest.raises(PluginError, match="must be a subclass of Loss or TokenLoss"):
         registered(adding("register_losses", bags=Bags))

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import io
+import json
 import re
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -15,6 +17,7 @@ from emberge.contracts import RunFinished, RunStarted, StepProgressed, StepStart
 from emberge.recipes.run_status import read_result_table
 from emberge_terminal import hooks
 
+from tests.support.fixture_types import Capture, Patch
 from tests.support.places import SUPPORT
 from tests.support.steps import Write, recipe, toy
 
@@ -22,18 +25,17 @@ from tests.support.steps import Write, recipe, toy
 STEERING = "\x1b[2J\x1b]0;pwned\x07\rsafe\x9b31m\u202etxt"
 STEERS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
 PLUGIN = ["--plugin", str(SUPPORT / "toy_plugin.py")]
-Capture = pytest.CaptureFixture[str]
 
 
 @pytest.fixture(autouse=True)
-def _alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def _alone(tmp_path: Path, monkeypatch: Patch) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("EMBERGE_BLOCK", "*")
 
 
 @pytest.mark.parametrize("error", [EmbergeError(STEERING), ValueError(STEERING)])
 def test_what_an_error_says_steers_no_terminal(
-    error: Exception, capsys: Capture, monkeypatch: pytest.MonkeyPatch
+    error: Exception, capsys: Capture, monkeypatch: Patch
 ) -> None:
     def fails(*_: object) -> int:
         raise error
@@ -43,6 +45,30 @@ def test_what_an_error_says_steers_no_terminal(
     shown = capsys.readouterr().err
     assert not STEERS.search(shown)
     assert "\\x1b[2J" in shown
+
+
+@pytest.mark.parametrize("words", [("verify", "."), ("status", "."), ("clean", ".", "--yes")])
+def test_files_of_strangers_steer_no_terminal(
+    words: Sequence[str], tmp_path: Path, capsys: Capture
+) -> None:
+    facts = {"component": "", "seed": 0, "versions": {}, "files": {}}
+    (tmp_path / "artifact.json").write_text(json.dumps({"kind": "data", "step": STEERING, **facts}))
+    step = {"id": "a", "kind": "b", "state": "failed", "error": STEERING}
+    (tmp_path / ".status.json").write_text(json.dumps({"steps": [step]}))
+    (tmp_path / ".work" / f"{STEERING}-0123abcd").mkdir(parents=True)
+    assert main([*words]) == 0
+    shown = capsys.readouterr().out
+    assert "\\x1b[2J" in shown
+    assert not STEERS.search(shown)
+
+
+def test_places_of_uploads_steer_no_terminal(capsys: Capture, monkeypatch: Patch) -> None:
+    monkeypatch.setattr(Write, "list_upload_places", lambda _: (STEERING,))
+    Path("r.yaml").write_text("seed: 0\nsteps:\n  a: {write: {}}\n")
+    assert main([*PLUGIN, "check", "r.yaml"]) == 0
+    shown = capsys.readouterr().out
+    assert "uploads to \\x1b[2J" in shown
+    assert not STEERS.search(shown)
 
 
 def test_progress_and_the_log_of_a_run_steer_no_terminal(tmp_path: Path, capsys: Capture) -> None:
@@ -75,7 +101,7 @@ class Terminal(io.StringIO):
 
 
 def test_the_live_table_has_our_colours_and_no_escapes_of_a_step(
-    monkeypatch: pytest.MonkeyPatch,
+    monkeypatch: Patch,
 ) -> None:
     monkeypatch.setenv("TERM", "xterm-256color")
     stream = Terminal()

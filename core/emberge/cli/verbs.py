@@ -238,7 +238,8 @@ def check(options: argparse.Namespace, plugins: Plugins) -> int:
 
     recipe = _read_recipe(options, plugins)
     if recipe.upload_places:
-        print(f"a run uploads to {', '.join(recipe.upload_places)}, and needs --allow-upload")
+        places = make_printable(", ".join(recipe.upload_places))
+        print(f"a run uploads to {places}, and needs --allow-upload")
     with pause_collections():  # a check spends most of its time on imports
         report = check_recipe(recipe, plugins, deep=not options.offline)
     if options.long:
@@ -320,7 +321,7 @@ def show_status(options: argparse.Namespace, _: object) -> int:
     """Show the state of each step in an OUT."""
     from emberge.recipes import read_status
 
-    print("\n".join(read_status(options.out).lines))
+    print("\n".join(map(make_printable, read_status(options.out).lines)))
     return 0
 
 
@@ -333,7 +334,7 @@ def clean(options: argparse.Namespace, _: object) -> int:
         print("there is nothing to remove")
         return 0
     for leftover in leftovers:
-        name = os.path.relpath(leftover.path, options.out)
+        name = make_printable(os.path.relpath(leftover.path, options.out.resolve()))
         print(f"{format_size(leftover.size):>8}  {leftover.description:<10}  {name}")
     print(f"{format_size(sum(leftover.size for leftover in leftovers)):>8}  in all")
     question = f"remove this from {make_printable(options.out)}"
@@ -349,7 +350,7 @@ def verify(options: argparse.Namespace, _: object) -> int:
     """Check a result against its provenance."""
     from emberge.results import verify_result
 
-    print("\n".join(verify_result(options.folder)))
+    print("\n".join(map(make_printable, verify_result(options.folder))))
     print("nothing differs from what was published")
     return 0
 

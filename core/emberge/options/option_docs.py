@@ -17,12 +17,14 @@ import math
 import re
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import MISSING, replace
 from types import ModuleType
 from typing import Any
 
 from emberge.component_parts import to_plain
 from emberge.contracts import ChainSpec, PerDataset, PerTensor, Reference
+from emberge.errors import PluginError
 from emberge.options.forms import Option, read_options
 from emberge.plugins import Component, Plugins
 
@@ -67,9 +69,9 @@ def write_default(value: Any, plugins: Plugins) -> Any:
         }
         if isinstance(item, PerDataset):
             return options["default"] if set(options) == {"default"} else options or None
-        for component in plugins.components:
-            if component.type is type(item):
-                return {component.name: options} if options else component.name
+        with suppress(PluginError):  # a record is no component
+            name = plugins.find_component(type(item)).name
+            return {name: options} if options else name
         return options
 
     return to_plain(value, _convert_leaf, record, (Reference,))

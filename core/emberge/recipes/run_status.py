@@ -182,7 +182,10 @@ def _list_steps(out: Path, recipe: Recipe) -> list[StepStatus]:
 
 def _read_table(out: Path, step: StepStatus) -> str:
     link = OutFolder(out).link(step.id)
-    artifact = read_artifact(link)
+    try:
+        artifact = read_artifact(link)
+    except EmbergeError:
+        return ""  # what ended the run is more important than a damaged record
     return read_result_table(link, artifact) if artifact is not None else ""
 
 

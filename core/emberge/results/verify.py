@@ -16,6 +16,7 @@ from emberge.wording import count_noun, join_some
 
 CHANGING_FILES = ("README.md",)
 """Files of a result that may change after its step: a card is its reader's to correct."""
+_DESCRIBED_KEYS = ("kind", "step", "component", "seed", "versions")
 _DIFFERENCE_REMEDY = "get it again from where the folder came from, or run the recipe again"
 _VOCABULARY_FILES = ("vocab.txt", "merges.txt")  # other texts in a model's folder are users' notes
 
@@ -52,6 +53,9 @@ def find_differences(folder: Path, hashes: HashCache | None = None) -> Iterator[
     except (ValueError, TypeError, KeyError, AttributeError) as error:
         yield f"{ARTIFACT} ({error!r})"
         return
+    lacking_keys = [key for key in _DESCRIBED_KEYS if key not in record]
+    if lacking_keys:
+        yield f"{ARTIFACT} (it has no {join_some(lacking_keys)})"
     hashes = hashes or HashCache()
     for name, recorded in listed.items():
         if name not in CHANGING_FILES:

@@ -134,9 +134,10 @@ class ExampleTable:
     ) -> NDArray[np.bool_]:
         """Return the mask of the rows that lack a column."""
         has_no_negative = self.negative_counts[rows] == 0
-        # Either all positives or negatives of a row have scores, or none has.
-        is_unscored = np.isnan(self.scores[self.starts[rows] + 1])
-        last_is_unscored = np.isnan(self.scores[self.starts[rows + 1] - 1])
+        last_entries = self.starts[rows + 1] - 1
+        # Either all positives or negatives of a row have scores, or none has; an anchor has none.
+        is_unscored = np.isnan(self.scores[np.minimum(self.starts[rows] + 1, last_entries)])
+        last_is_unscored = np.isnan(self.scores[last_entries])
         lacking_by_need = {
             "negative": has_no_negative,
             "contrast": has_no_negative & (not in_batch),

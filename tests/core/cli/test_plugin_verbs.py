@@ -69,12 +69,17 @@ def test_a_value_that_is_no_verb_is_refused() -> None:
         registered(shout=print)
 
 
-def test_a_verb_with_a_taken_name_or_a_missing_function_is_refused() -> None:
+def test_a_verb_with_a_taken_name_or_a_missing_function_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     plugins, module = registered(shout=verb()), types.ModuleType("second")
     module.register_verbs = hookimpl(lambda: {"shout": verb()})  # type: ignore[attr-defined]
     with pytest.raises(PluginError, match="'shout' of plugin 'second'"):
         plugins.register(module, "second")
-    for place in ("no_such_module:function", "function"):
+    monkeypatch.syspath_prepend(tmp_path)
+    (tmp_path / "no_python.py").write_text("def")
+    (tmp_path / "leaving.py").write_text("raise SystemExit")
+    for place in ("no_such_module:function", "function", "no_python:function", "leaving:function"):
         with pytest.raises(PluginError, match=f"{place} cannot be imported"):
             verb(place).call(None, Plugins())  # type: ignore[arg-type]
     from emberge.cli.arguments import parse

@@ -114,6 +114,29 @@ def test_the_example_of_a_docstring_is_shown_as_a_recipe_that_parses() -> None:
     assert describe_component(found, "shown").count("strategy: shown") == 1
 
 
+@dataclass(frozen=True)
+class Curve:
+    """Curve. `steepness` is its greatest slope."""
+
+    steepness: float = 1.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Curved(Shown):
+    """Take the first model."""
+
+    curve: Curve = Curve(steepness=2.0)
+
+
+def test_a_page_imports_no_other_component() -> None:
+    found, added = plugins(), {"curved": Curved, "gone": "no_such_module:Gone"}
+    module = type(
+        "curved", (), {"register_merge_strategies": staticmethod(hookimpl(lambda: added))}
+    )
+    found.register(module, "curved")
+    assert '{"steepness": 2.0}' in describe_component(found, "curved")
+
+
 INSTALLED = load_plugins(block=())
 # Readers are chosen by a file's ending.
 WITHOUT_EXAMPLE = {c.name for c in INSTALLED.components if c.kind == "reader"}

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 from emberge import DataError, EmbergeError, ModelRef, run_recipe
-from emberge.recipes import read_status
+from emberge.recipes import describe_finished_results, read_status
 
 from tests.support.places import ROOT
 from tests.support.steps import Write, recipe, toy
@@ -35,6 +35,13 @@ Write.run = slow
 made = recipe(a=Write(word="a"), b=Write(word="slow"), c=Write(word="c"))
 run_recipe(made, Path(sys.argv[1]), toy())
 """
+
+
+def test_a_record_that_cannot_be_read_shows_no_table(tmp_path: Path) -> None:
+    made = recipe(a=Write())
+    run_recipe(made, tmp_path, toy())
+    (tmp_path / "a" / "artifact.json").write_text('{"kind": 3}')
+    assert describe_finished_results(tmp_path, made) == [f"a: {tmp_path / 'a'}"]
 
 
 def test_done_failed_and_blocked_steps_are_told_apart(tmp_path: Path) -> None:

@@ -174,9 +174,11 @@ def test_clean_without_a_terminal_needs_yes(out: Path, capsys: Capture, monkeypa
     old = changed(out)
     with open(os.devnull) as nothing:
         monkeypatch.setattr(sys, "stdin", nothing)
-        assert main(["clean", str(out)]) == 2
+        link = out.with_name("link")
+        link.symlink_to(out)
+        assert main(["clean", str(link)]) == 2
         said = capsys.readouterr()
-        assert old in said.out
+        assert said.out.splitlines()[0].endswith(f"  {old}"), "also where OUT is a link"
         assert "--yes" in said.err
         assert (out / old).is_dir()
         assert main(["clean", str(out), "--yes"]) == 0

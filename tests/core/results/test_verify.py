@@ -113,7 +113,7 @@ def test_a_folder_that_cannot_be_verified_says_why(
     assert (code, err) == (2, f"error: {tmp_path / 'none'}: there is no such folder\n")
 
 
-@pytest.mark.parametrize("record", ["{", "{}"])
+@pytest.mark.parametrize("record", ["{", "{}", '{"kind": "data", "files": {}}'])
 def test_a_damaged_artifact_json_is_a_difference(
     record: str, copied: Path, capsys: Capture
 ) -> None:

@@ -131,6 +131,22 @@ def test_what_does_not_fit_the_data_is_refused(
         BatchPlan(POOL, samplers, seed=0, negatives=negatives)
 
 
+def test_single_texts_have_no_scores_and_may_have_labels(tmp_path, bert) -> None:  # type: ignore[no-untyped-def]
+    from emberge import Example
+    from emberge_encoder import TextEncoder
+
+    from tests.support.training_data import dataset
+
+    rows = [Example(text, (), label=text) for text in "abc"]
+    encoder = TextEncoder().load(bert, device="cpu", dtype="float32")
+    table = build_table(
+        dataset("texts", "text", rows), encoder, (TextSide("", None),) * 2, tmp_path
+    )
+    table.require(frozenset({"label"}), range(3), "sorting", in_batch=False)
+    with pytest.raises(DataError, match="row 1 has no score"):
+        table.require(frozenset({"positive_score"}), range(3), "sorting", in_batch=False)
+
+
 def test_rows_draw_their_texts_by_seed_epoch_and_row(tmp_path, bert) -> None:  # type: ignore[no-untyped-def]
     from emberge import Example
     from emberge_encoder import TextEncoder
