@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Literal
 
-from emberge import WholeNumber
-from emberge.model_folder import Checkpoint
+from emberge import CheckpointError, WholeNumber
+from emberge.model_folder import Checkpoint, TrunkConfig
 from emberge.tensor_files import TensorSpec
 from emberge.tensor_names import find_prefix
 
@@ -50,7 +50,7 @@ class FeedForwardBlock:
 
 @dataclass(frozen=True)
 class DenseModel:
-    """A dense checkpoint, and its feed-forward blocks."""
+    """A dense checkpoint, and its feed-forward blocks if `require_dense` accepts it."""
 
     checkpoint: Checkpoint
 
@@ -98,6 +98,24 @@ class DenseModel:
     def list_shapes(self, layer: int) -> dict[str, tuple[int, ...]]:
         """Return the shapes of a layer's block, by the tensors' names below the block's path."""
         return {name: spec.shape for name, spec in self.blocks[layer].tensors.items()}
+
+
+def require_dense(model: DenseModel) -> None:
+    """Require a dense transformer whose type is in `BLOCKS`.
+
+    Raises:
+        CheckpointError: if the model has experts already, or its type is unknown.
+    """
+    folder = model.checkpoint.folder
+    if model.model_type == ROUTED_TYPE or TrunkConfig(model.config).expert_count > 0:
+        raise CheckpointError(
+            f"{folder}: is routed already ({model.model_type}); upcycle the dense model"
+        )
+    if model.model_type not in BLOCKS:
+        raise CheckpointError(
+            f"{folder}: the feed-forward blocks of model type '{model.model_type}' are not known; those of "
+            f"{', '.join(BLOCKS)} are"
+        )
 
 
 @dataclass(frozen=True)

@@ -9,11 +9,10 @@ from functools import cached_property
 from typing import Any
 
 from emberge import CheckpointError, Workspace, make_seed
-from emberge.model_folder import TrunkConfig
 from emberge.tensor_files import TensorSpec
 from emberge.wording import count_noun
 
-from emberge_moe.dense_model import BLOCKS, ROUTED_TYPE, DenseModel, LayerRouting
+from emberge_moe.dense_model import ROUTED_TYPE, DenseModel, LayerRouting
 from emberge_moe.expert_tensors import NormalTensor
 from emberge_moe.routed_format import (
     CODE,
@@ -24,24 +23,6 @@ from emberge_moe.routed_format import (
 
 _EXPERTS = re.compile(r"\.experts\.\d+\.")  # in the names of experts' tensors
 _DEVIATION = 0.02  # of the weights of random routers
-
-
-def require_dense(model: DenseModel) -> None:
-    """Require a dense transformer with known feed-forward blocks.
-
-    Raises:
-        CheckpointError: if the model has experts already, or its type is not in `BLOCKS`.
-    """
-    folder = model.checkpoint.folder
-    if model.model_type == ROUTED_TYPE or TrunkConfig(model.config).expert_count > 0:
-        raise CheckpointError(
-            f"{folder}: is routed already ({model.model_type}); upcycle the dense model"
-        )
-    if model.model_type not in BLOCKS:
-        raise CheckpointError(
-            f"{folder}: the feed-forward blocks of model type '{model.model_type}' are not known; those of "
-            f"{', '.join(BLOCKS)} are"
-        )
 
 
 @dataclass(frozen=True)

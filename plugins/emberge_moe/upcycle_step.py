@@ -22,8 +22,14 @@ from emberge import (
 )
 from emberge.model_folder import Checkpoint
 
-from emberge_moe.dense_model import DenseModel, LayerChoice, LayerRouting, choose_layers
-from emberge_moe.upcycle_plan import UpcyclePlan, require_dense
+from emberge_moe.dense_model import (
+    DenseModel,
+    LayerChoice,
+    LayerRouting,
+    choose_layers,
+    require_dense,
+)
+from emberge_moe.upcycle_plan import UpcyclePlan
 
 _COPIES = 8
 
@@ -87,16 +93,18 @@ class Upcycle(Step):
         if folder is None:
             return
         try:
-            found = [DenseModel(Checkpoint(member)) for member in members if member is not None]
-            experts = found if len(found) == len(members) else []
-            yield from self._check_routing(DenseModel(Checkpoint(folder)), experts, context)
+            models = [DenseModel(Checkpoint(one)) for one in (folder, *members) if one is not None]
+            for model in models:
+                require_dense(model)
+            dense, *experts = models
+            is_complete = len(experts) == len(members)
+            yield from self._check_routing(dense, experts if is_complete else [], context)
         except EmbergeError as error:
             yield context.problem(str(error), "model")
 
     def _check_routing(
         self, dense: DenseModel, experts: Sequence[DenseModel], context: Preflight
     ) -> Iterator[Problem]:
-        require_dense(dense)
         try:
             routing = self._plan_routing(dense)
         except ValueError as error:
@@ -122,7 +130,8 @@ class Upcycle(Step):
                 DenseModel(Checkpoint(opened.enter_context(workspace.whole_model(one))))
                 for one in (model, *members)
             ]
-            require_dense(dense)
+            for checked in (dense, *experts):
+                require_dense(checked)
             try:
                 routing = self._plan_routing(dense)
             except ValueError as error:

@@ -196,12 +196,16 @@ def test_each_member_gives_an_expert_and_other_tensors_are_merged(
     assert artifact.parents == ("$merged", "./a", "./b", "./c")
 
 
-def test_members_of_other_shapes_are_refused(members: Path, place: Path) -> None:
+def test_members_of_other_shapes_or_types_are_refused(members: Path, place: Path) -> None:
     dense(place / "wide", "bert", intermediate_size=96)
     (place / "a").symlink_to(members / "a")
     found = refused(place, "model: ./dense, members: [./a, ./wide]")
     assert "r.yaml:3" in found
     assert "wide: its feed-forward block of layer 1 has other tensors or shapes" in found
+    config = place / "wide" / "config.json"
+    config.write_text(config.read_text().replace('"bert"', '"mpnet"'))
+    found = refused(place, "model: ./dense, members: [./a, ./wide]")
+    assert "the feed-forward blocks of model type 'mpnet' are not known" in found
 
 
 # ── what is refused ─────────────────────────────────────────────────────────────────────────────
