@@ -77,7 +77,8 @@ def read_scopes(
 
 def _list_conditions(value: Any) -> list[tuple[str | None, Any]]:
     """Return pairs (filter, value) of a parameter, whose forms mergekit has told apart."""
-    conditions = value if isinstance(value, list) and hasattr(value[0], "filter") else [value]
+    has_filters = isinstance(value, list) and any(hasattr(one, "filter") for one in value)
+    conditions = value if has_filters else [value]
     return [(getattr(c, "filter", None), getattr(c, "value", c)) for c in conditions]
 
 
@@ -92,17 +93,17 @@ def _convert_setting(parameter: Any, value: Any) -> Setting:
 
 def _describe_value_problems(name: str, parameter: Any, value: Any) -> Iterator[str]:
     """Yield what mergekit refuses, or passes over, in the value of a parameter."""
-    if value == []:
-        yield f"'{name}' is an empty list"
-        return
     conditions = _list_conditions(value)
     if any(filter_ in (None, "*") for filter_, _ in conditions[:-1]):
         yield f"'{name}': the first filter that fits wins, so a value for all tensors stands last"
     for _, inner in conditions:
-        values = inner if isinstance(inner, list) else [inner]
+        is_list = isinstance(inner, list)
+        values = inner if is_list else [inner]
         texts = list(filter(None, (describe_parameter_problem(parameter, one) for one in values)))
         yield from texts
-        if inner is values and not texts and isinstance(parameter.validate(inner[0]), bool | str):
+        if not values:
+            yield f"'{name}' is an empty list"
+        elif is_list and not texts and isinstance(parameter.validate(inner[0]), bool | str):
             yield f"'{name}' over depth is not supported; give it by filter: [{{filter, value}}]"
 
 

@@ -84,6 +84,9 @@ WRONG = {
     ),
     "3: 'weight' cannot be 'half': Input should be a valid number": changed("0.5", "half"),
     "3: 'weight' is an empty list": changed("0.5", "[]"),
+    "5: 'weight' is an empty list": PLAIN.replace(
+        "{weight: 0.5}", "{weight: [{filter: a, value: []}]}"
+    ),
     "7: 'models' is written twice, first at config.yml:1": PLAIN + "models: []\n",
     "2: models.0.model: Input should be a valid dictionary": changed("me/a", "5"),
     "3: models.0.parameters.weight takes a value, a list over depth": changed("0.5", "null"),
