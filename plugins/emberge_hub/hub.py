@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import json
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -21,6 +23,8 @@ OTHER_FORMATS = ("onnx/*", "openvino/*", "coreml/*", "original/*", "gguf/*")
 PICKLE = ".bin"
 # Seconds to wait for a hub's answer, by the files that are wanted.
 _PATIENCE_SECONDS: Mapping[WantedFiles, float] = {"metadata": 3.0, "all": 20.0, "ranges": 20.0}
+
+_DISK_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES)
 
 
 def select_metadata(names: Iterable[str]) -> list[str]:
@@ -109,7 +113,11 @@ def _find_in_cache(reference: str, revision: str | None, files: WantedFiles) -> 
         return None
     has_config = any((folder / sign).is_file() for sign in MODEL_SIGNS)
     suffixes = {path.suffix for path in folder.rglob("*")}
-    has_weights = not suffixes.isdisjoint((".safetensors", PICKLE))
+    has_weights = not suffixes.isdisjoint((".safetensors", PICKLE)) and all(
+        (index.parent / shard).is_file()
+        for index in folder.rglob("*.safetensors.index.json")
+        for shard in json.loads(index.read_bytes()).get("weight_map", {}).values()
+    )
     return folder if has_config and (files == "metadata" or has_weights) else None
 
 
@@ -120,6 +128,7 @@ def _asking_hub(reference: str) -> Iterator[None]:
     Raises:
         CheckpointError: if the hub refuses the model.
         ConnectionError: if it cannot be asked.
+        OSError: if the cache's disk is full or cannot be written.
     """
     from huggingface_hub import errors
 
@@ -136,6 +145,8 @@ def _asking_hub(reference: str) -> Iterator[None]:
             f"'{reference}': {reason}; if you meant the folder ./{reference} write it so"
         ) from error
     except Exception as error:
+        if isinstance(error, OSError) and error.errno in _DISK_ERRORS:
+            raise
         reason = type(error).__name__
         if isinstance(error, errors.OfflineModeIsEnabled):
             reason = "HF_HUB_OFFLINE is set"

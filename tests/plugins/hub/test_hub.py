@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -125,6 +126,15 @@ def test_without_a_network_the_cached_copy_is_used(hub: Hub, tmp_path: Path) -> 
     assert "model.safetensors" in kept["files"]  # type: ignore[operator]
     (offline,) = ask(tmp_path / "home", hub.url, question, offline=True)
     assert offline == kept
+    index = Path(str(kept["folder"])) / "model.safetensors.index.json"
+    index.write_text('{"weight_map": {"a": "model.safetensors", "b": "second.safetensors"}}')
+    (half,) = ask(tmp_path / "home", nowhere, question)
+    assert half["error"] == "ConnectionError"  # a shard is missing
+
+
+def test_a_full_disk_is_no_missing_network() -> None:
+    with pytest.raises(OSError, match="No space"), hub_module._asking_hub("owner/name"):
+        raise OSError(errno.ENOSPC, "No space left on device")
 
 
 @pytest.fixture
