@@ -138,6 +138,7 @@ class _AdapterBuilder:
             for tensor in self.merged_plans:
                 if tensor.name in products:
                     self._take_product(tensor, reader)
+        self.parts.factors = dict(sorted(self.parts.factors.items()))  # not by the order of threads
         self.warnings += [*warnings, *self._list_remarks()]
         names = self.parts.list_whole_names()
         return {
