@@ -122,6 +122,7 @@ def draw_figure(facts: Mapping[str, Any]) -> Figure:
 def describe_conclusion(facts: Mapping[str, Any]) -> str:
     """Return the sentences on what the choice gains, and which weights stay if that may be chance."""
     is_clear, over_base = facts["clear"], facts["over_base"]
+    base_weight = facts["members"][-1]["weight"]
     text = (
         f"Choosing among {facts['candidates']:,} weightings gains {_show_gain(facts['gain'])} points "
         "over equal weights on queries that were not chosen by: "
@@ -133,7 +134,7 @@ def describe_conclusion(facts: Mapping[str, Any]) -> str:
         return f"{text}that is no more than chance, so the equal weights stay."
     return (
         f"{text}that is no more than chance. Equal weights gain {_show_gain(over_base)} over the base "
-        "alone, which is no more than chance either, so the base has a half."
+        f"alone, which is no more than chance either; the base's weight is {base_weight:.2f}."
     )
 
 

@@ -110,8 +110,7 @@ def test_the_conclusion_says_which_weights_stay() -> None:
     found = searched(clear=False)
     text = describe_conclusion(result_of(found).to_facts())
     assert text.endswith("that is no more than chance, so the equal weights stay.")
-    for low, words in ((0.02, "so the base has a half."), (0.001, "so the equal weights stay.")):
-        over_base = HeldOut(0.01, low)
-        choice = replace(found.choice, over_base=over_base)
-        text = describe_conclusion(result_of(replace(found, choice=choice)).to_facts())
-        assert text.endswith(words)
+    for error, words in ((0.02, "base's weight is 0.45."), (0.001, "so the equal weights stay.")):
+        choice = replace(found.choice, over_base=HeldOut(0.01, error))
+        facts = result_of(replace(found, choice=choice)).to_facts()
+        assert describe_conclusion({**facts, "members": [{"weight": 0.45}]}).endswith(words)
