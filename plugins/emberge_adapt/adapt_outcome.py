@@ -61,7 +61,7 @@ class AdaptOutcome(os.PathLike[str]):
 
     @property
     def recipe(self) -> Path:
-        """The file of the recipe that was run, to keep and edit."""
+        """The file of the recipe that was run; its relative paths start at the current folder of the run."""
         return self.out / RECIPE_FILE
 
     @property
@@ -101,7 +101,9 @@ class AdaptOutcome(os.PathLike[str]):
     def _advise(self) -> Iterator[tuple[str, str]]:
         """Yield what to do next, and what would help if a requirement is not met."""
         if any(one.demand == "forgetting" for one in self.judged.requirements if not one.met):
-            remedy = "in the recipe of --print merge with `keep: 0.7`, or train fewer epochs"
+            remedy = (
+                "print the recipe by --print and write keep: 0.7 into its merge, or fewer epochs"
+            )
             yield "forgotten", remedy
         if self.has_gain:
             yield "next", f"emberge publish --dry-run {self.model} OWNER/NAME"

@@ -262,12 +262,12 @@ def run(options: argparse.Namespace, plugins: Plugins) -> int:
         test=options.test,
         seed=options.seed,
     )
+    if options.out is None and not options.print:
+        raise RecipeError("name the folder of the results by --out DIR, or only --print the recipe")
     adaptation = prepare_adaptation(request, plugins)
     if options.print:
         print(adaptation.recipe_text, end="")
         return 0
-    if options.out is None:
-        raise RecipeError("name the folder of the results by --out DIR, or only --print the recipe")
     machine = find_machine(options.devices, options.workers, options.memory)
     outcome = run_adaptation(adaptation, options.out, plugins, machine=machine, quiet=options.quiet)
     print("\n".join(outcome.format_lines()))

@@ -159,7 +159,7 @@ def test_missing_or_useless_data_is_named_before_any_work(
     for words, *named in (
         ([pairs, "--model", "nobody/nothing", "--print"], "nobody/nothing", "--model"),
         ([pairs, "--effort", "thorogh"], "did you mean 'thorough'"),
-        (asked, "--out"),
+        (["missing.csv"], "--out"),
         ([*asked, "--test", str(tmp_path / "real.csv"), "--print"], "real.csv"),
         (
             [*asked, "--test", str(tmp_path / "pages"), "--print"],
