@@ -13,7 +13,7 @@ from emberge import DataError
 from emberge.contracts import from_json
 
 from emberge_evaluate.score_table import list_records
-from emberge_evaluate.scores import Interval, Scores
+from emberge_evaluate.scores import Comparison, Interval, Scores
 
 SCORES_FILE = "scores.json"
 _Number = TypeVar("_Number", float, Interval)
@@ -53,13 +53,21 @@ def _keep_finite(scores: Scores) -> Scores:
     def select(rows: Mapping[str, Mapping[str, _Number]]) -> dict[str, dict[str, _Number]]:
         return {m: {key: v for key, v in row.items() if _is_finite(v)} for m, row in rows.items()}
 
+    def select_finite(comparisons: tuple[Comparison, ...]) -> tuple[Comparison, ...]:
+        return tuple(
+            one for one in comparisons if _is_finite((one.difference, *(one.interval or ())))
+        )
+
     return replace(
         scores,
         values=select(scores.values),
         means=select(scores.means),
         intervals=select(scores.intervals),
+        spreads=select(scores.spreads),
+        comparisons=select_finite(scores.comparisons),
+        forgetting=select_finite(scores.forgetting),
     )
 
 
-def _is_finite(value: float | Interval) -> bool:
+def _is_finite(value: float | tuple[float, ...]) -> bool:
     return all(map(math.isfinite, value if isinstance(value, tuple) else (value,)))

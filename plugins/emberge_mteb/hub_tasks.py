@@ -77,7 +77,15 @@ def _copy_benchmark_tasks(benchmark: str, only: Sequence[str]) -> list[Any]:
                 f"mteb's benchmark '{benchmark}' has no task '{name}'{suggest(name, tasks)}; its "
                 "release here may have another list"
             )
-    return [copy.deepcopy(tasks[name]) for name in only or tasks]
+    return [copy_task(tasks[name]) for name in only or tasks]
+
+
+def copy_task(task: Any) -> Any:
+    """Return a copy of a task that has not run, with its own random state and, for an aggregate, parts."""
+    new_task = copy.deepcopy(task)
+    if parts := getattr(new_task, "tasks", None):  # mteb runs the parts that the metadata lists
+        new_task.metadata = new_task.metadata.model_copy(update={"tasks": parts})
+    return new_task
 
 
 def require_known_tasks(names: Iterable[str]) -> None:

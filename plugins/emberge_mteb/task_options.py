@@ -168,11 +168,12 @@ def _build_set_source(local: LocalSet, scored_with: str, workspace: Workspace) -
 
 
 def _build_task_source(task: Any, scored_with: str) -> TaskSource:
-    from emberge_mteb.hub_tasks import find_instruction, load_task, read_task_texts
+    from emberge_mteb.hub_tasks import copy_task, find_instruction, load_task, read_task_texts
 
     def make() -> Any:
-        load_task(task)
-        return task
+        new_task = copy_task(task)
+        load_task(new_task)
+        return new_task
 
     revision = dict(task.metadata.dataset).get("revision")
     data = f"{task.metadata.name} {revision} {task.hf_subsets} {task.eval_splits}"

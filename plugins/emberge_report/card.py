@@ -211,7 +211,7 @@ def _quote(text: str) -> Markdown:
 
 def _link_parent(parent: Parent) -> Markdown:
     name = parent.name.removeprefix("$")
-    if parent.link or not parent.step:
+    if parent.link or not parent.is_step:
         return write_link(name, parent.link)
     return to_markdown(f"{name} (a step of the same run)")
 

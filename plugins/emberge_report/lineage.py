@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import os
-from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections import Counter, deque
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from emberge import Artifact, CheckpointError
+from emberge import Artifact, CheckpointError, ModelRef
 from emberge.contracts import BaseFacts, DataOrigin, MergeDetails, TrainingDetails
 from emberge.model_folder import HUB_ID, HUB_NAME, find_model_name
 from emberge.results import OutFolder, read_artifact
@@ -36,7 +36,7 @@ class Parent:
     licence: str | None = None
     languages: tuple[str, ...] = ()
     bases: tuple[str, ...] = ()
-    step: bool = False
+    is_step: bool = False
     reference: str = ""
 
 
@@ -69,7 +69,7 @@ _Result = tuple[Artifact, Path]
 
 
 @dataclass(frozen=True, slots=True)
-class _Search:
+class _ModelFinder:
     """Search for models by their references in recipes.
 
     Results of steps are in the folder `out`; relative paths start at `recipe_folder`. The
@@ -108,20 +108,19 @@ class _Search:
         """
         is_path = text.startswith(_PATH_BEGINNINGS)
         if not is_path and self._find_result_link(text).is_dir():
-            return Parent(text, weight, step=True)
-        whole_name, _, adapter = text.removeprefix("$").removeprefix("hf://").partition("+")
-        name, _, revision = whole_name.rpartition("@")
-        name, revision = (name, revision) if name else (whole_name, "")
+            return Parent(text, weight, is_step=True)
+        main, adapter = self._split_adapter(text.removeprefix("$"))
+        name, revision = _split_revision(main)
         if HUB_ID.fullmatch(name) and not adapter:
             link = f"https://huggingface.co/{name}" + (f"/tree/{revision}" if revision else "")
-            parent = Parent(name, weight, revision or None, link, bases=(name,))
+            parent = Parent(name, weight, revision, link, bases=(name,))
         else:
             shown = "+".join(self._name_model(one) for one in (name, adapter) if one)
             is_folder = is_path or shown != text
             parent = Parent(
                 shown if is_folder else text, weight, reference=text if is_folder else ""
             )
-        folder = self._find_card_folder(name, revision or None)
+        folder = self._find_card_folder(name, revision)
         if folder is None or not (card := read_front_matter(folder)):
             return parent
         return replace(
@@ -131,12 +130,28 @@ class _Search:
             languages=_read_texts(card.get("language")),
         )
 
-    def find_result(self, parent: Parent, is_end: Callable[[Parent], bool]) -> _Result | None:
+    def find_results(
+        self, parent: Parent, is_end: Callable[[Parent], bool]
+    ) -> Iterator[tuple[Parent, _Result | None]]:
+        """Yield a parent with the result of the step that made it, and its adapter with its result.
+
+        An adapter that no step made is a part of the parent.
+        """
+        main, adapter_text = self._split_adapter(parent.reference or parent.name)
+        adapter = self.find_parent(adapter_text, None) if adapter_text else None
+        adapter_result = self._find_result(adapter, is_end) if adapter is not None else None
+        if adapter_result is not None:
+            parent = self.find_parent(main, parent.weight)
+        yield parent, self._find_result(parent, is_end)
+        if adapter is not None and adapter_result is not None:
+            yield adapter, adapter_result
+
+    def _find_result(self, parent: Parent, is_end: Callable[[Parent], bool]) -> _Result | None:
         """Return the result of the step of any run that made a parent; None without one, and for an end."""
         text = parent.reference or parent.name
-        if parent.step:
+        if parent.is_step:
             folder = self._find_result_link(text)
-        elif text.startswith(_PATH_BEGINNINGS) and "+" not in text and not is_end(parent):
+        elif text.startswith(_PATH_BEGINNINGS) and not is_end(parent):
             folder = self._resolve(text)
         else:
             return None
@@ -153,6 +168,12 @@ class _Search:
         first = results[0] if isinstance(results, list) and results else None
         stated = first.get("name") if isinstance(first, Mapping) else None
         return stated if isinstance(stated, str) else name
+
+    def _split_adapter(self, text: str) -> tuple[str, str | None]:
+        """Return the texts of the model and the adapter in `model+adapter`, as a recipe reads them."""
+        if text.startswith(_PATH_BEGINNINGS) and self._resolve(text).is_dir():
+            return text, None  # even if the folder's name contains a plus sign
+        return ModelRef(text).main, ModelRef(text).adapter
 
     def _resolve(self, text: str) -> Path:
         """Return the folder that a path in a recipe names."""
@@ -176,7 +197,7 @@ class _Search:
 
     def _find_result_link(self, text: str) -> Path:
         """Return the link of a step's result, named `$id`, `id`, or by a kept state, `id/step-100`."""
-        name = text.partition("+")[0].removeprefix("$").removesuffix(".checkpoints")
+        name = ModelRef(text).main.removeprefix("$").removesuffix(".checkpoints")
         link = OutFolder(self.out).link(name)
         return link if link.is_dir() else OutFolder(self.out).link(name.partition("/")[0])
 
@@ -188,50 +209,55 @@ def trace_ancestry(artifact: Artifact, folder: Path, recipe_folder: Path | None)
     made is followed to its own ancestors and data by the record in its folder. Its licence is its own if its
     card states one.
     """
-    results, _ = _trace_results(artifact, folder, recipe_folder)
-    _, roots = _trace_results(
-        artifact, folder, recipe_folder, lambda parent: parent.licence is not None
+    results = [(artifact, folder)]
+    for _, result in _trace(artifact, folder, recipe_folder, lambda _: False):
+        results += [result] if result is not None else []
+    roots: dict[str, Parent] = {}
+    for parent, result in _trace(artifact, folder, recipe_folder, lambda p: p.licence is not None):
+        if result is None:
+            roots.setdefault(parent.reference or parent.name, parent)
+    parents = _ModelFinder(folder.parent, recipe_folder).find_parents(artifact)
+    return Ancestry(
+        _tell_apart(parents), _tell_apart(tuple(roots.values())), _join_training_data(results)
     )
-    parents = _Search(folder.parent, recipe_folder).find_parents(artifact)
-    return Ancestry(_tell_apart(parents), _tell_apart(roots), _join_training_data(results))
 
 
-def _trace_results(
+def _trace(
     artifact: Artifact,
     folder: Path,
     recipe_folder: Path | None,
-    is_end: Callable[[Parent], bool] = lambda _: False,
-) -> tuple[list[_Result], tuple[Parent, ...]]:
-    """Return the results behind a model, itself first, and the models at which the search ends.
+    is_end: Callable[[Parent], bool],
+) -> Iterator[tuple[Parent, _Result | None]]:
+    """Yield the models behind a model, nearest first, each with the result of its step; each result once.
 
-    It ends at models that no step made, and at results of other runs for which `is_end` is true.
+    Models that no step made have no result, nor have models of other runs for which `is_end` is true.
     """
-    ends: dict[str, Parent] = {}
-    results, met = [(artifact, folder)], {folder.resolve()}
-    for current, current_folder in results:  # the list grows
-        search = _Search(current_folder.parent, recipe_folder)
-        for parent in search.find_parents(current):
-            text, _, adapter_text = (parent.reference or parent.name).partition("+")
-            adapter = None
-            if adapter_text:
-                adapter = search.find_result(search.find_parent(adapter_text, None), is_end)
-            if adapter is not None:
-                reference = text if parent.reference else ""
-                name = parent.name.partition("+")[0]
-                parent = replace(parent, name=name, reference=reference)
-            result = search.find_result(parent, is_end)
-            if result is None:
-                ends.setdefault(parent.reference or parent.name, parent)
-            for found in (result, adapter):
-                if found is not None and found[1].resolve() not in met:
-                    met.add(found[1].resolve())
-                    results.append(found)
-    return results, tuple(ends.values())
+    queue, seen_folders = deque([(artifact, folder)]), {folder.resolve()}
+    while queue:
+        current, current_folder = queue.popleft()
+        finder = _ModelFinder(current_folder.parent, recipe_folder)
+        for parent in finder.find_parents(current):
+            for model, result in finder.find_results(parent, is_end):
+                if result is not None:
+                    if result[1].resolve() in seen_folders:
+                        continue
+                    seen_folders.add(result[1].resolve())
+                    queue.append(result)
+                yield model, result
+
+
+def _split_revision(text: str) -> tuple[str, str | None]:
+    """Return a model's name without `hf://`, and the revision after its `@`; a folder has no revision."""
+    if text.startswith(_PATH_BEGINNINGS):
+        return text, None
+    name, separator, revision = text.removeprefix("hf://").rpartition("@")
+    return (name, revision) if separator else (revision, None)
 
 
 def _tell_apart(parents: tuple[Parent, ...]) -> tuple[Parent, ...]:
     """Return the parents with distinct names: folders are put before equal ones, such as checkpoint-100."""
-    paths = [[Path(part).parts for part in parent.reference.split("+")] for parent in parents]
+    references = [ModelRef(parent.reference) for parent in parents]
+    paths = [[Path(text).parts for text in (r.main, r.adapter) if text] for r in references]
     for depth in range(2, 1 + max((len(parts) for path in paths for parts in path), default=0)):
         counts = Counter(parent.name for parent in parents)
         parents = tuple(

@@ -54,31 +54,35 @@ class RunView:
         self._lock = threading.Lock()
 
     def show(self, event: StepEvent) -> None:
-        """Show what happened to a step: its bar's progress, or a line."""
-        match event:
-            case StepStarted(step=step) if self._is_live:
-                self._restart_bar(step, None)
-            case StepStarted(step=step):
-                self._print_line(step, "started")
-            case StepProgressed(step=step):
-                self.show_progress(step, event.done, event.total, event.note)
-            case MetricLogged(step=step) if step in self._tasks:
-                metric = make_printable(f"{event.name} {event.value:.4g}")
-                self.bars.update(self._tasks[step].id, metric=metric)
-            case StepWarned(step=step, message=message):
-                self._print_line(step, f"warning: {message}")
-            case StepSkipped() | StepFailed() | StepFinished():
-                self._end(event)
-
-    def show_progress(self, step: str, done: float, total: float, note: str) -> None:
-        """Move a step's bar, or print a line after each tenth, and for a phase of unknown length."""
+        """Show what happened to a step: its bar's progress, or a line; steps may run in several threads."""
         with self._lock:
-            task = self._tasks.get(step)
-            if task is None or task.total != (total or None) or done < task.completed:
-                task = self._restart_bar(step, total or None)  # a new phase, which counts again
-            self.bars.update(task.id, completed=done, note=make_printable(note))
-            if not self._is_live and (text := self._describe_progress(step, task)):
-                self._print_line(step, text)
+            match event:
+                case StepStarted(step=step) if self._is_live:
+                    self._restart_bar(step, None)
+                case StepStarted(step=step):
+                    self._print_line(step, "started")
+                case StepProgressed():
+                    self._show_progress(event)
+                case MetricLogged(step=step) if step in self._tasks:
+                    metric = make_printable(f"{event.name} {event.value:.4g}")
+                    self.bars.update(self._tasks[step].id, metric=metric)
+                case StepWarned(step=step, message=message):
+                    self._print_line(step, f"warning: {message}")
+                case StepSkipped() | StepFailed() | StepFinished():
+                    self._end(event)
+
+    def _show_progress(self, event: StepProgressed) -> None:
+        """Move a step's bar, or print a line after each tenth, and for each note of unknown length."""
+        step, total, note = event.step, event.total or None, make_printable(event.note)
+        task = self._tasks.get(step)
+        if task is None or task.total != total or event.done < task.completed:
+            task = self._restart_bar(step, total)  # a new phase, which counts again
+        is_new_note = note != task.fields["note"]
+        self.bars.update(task.id, completed=event.done, note=note)
+        if self._is_live or (total is None and not is_new_note):
+            return
+        if text := note if total is None else self._describe_progress(step, task):
+            self._print_line(step, text)
 
     def _end(self, event: StepSkipped | StepFailed | StepFinished) -> None:
         """Remove a step's bar, and print how the step ended."""
@@ -115,9 +119,7 @@ class RunView:
         return self._tasks[step]
 
     def _describe_progress(self, step: str, task: Task) -> str:
-        note = str(task.fields["note"])
-        if task.total is None:
-            return note
+        """Return a line on a task of known length; "" until its next tenth is done."""
         tenth = int(task.percentage / 100 * _PROGRESS_LINES + 1e-9)
         if tenth == self._tenths[step]:
             return ""
@@ -127,4 +129,5 @@ class RunView:
             f"{task.percentage:.0f}%",
             f"{format_duration(left)} left" if left is not None else "",
         ]
-        return ", ".join(filter(None, [*parts, str(task.fields["metric"]), note]))
+        parts += [str(task.fields["metric"]), str(task.fields["note"])]
+        return ", ".join(filter(None, parts))

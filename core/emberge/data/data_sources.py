@@ -108,7 +108,9 @@ def _list_catalogue_sources(
             f"{format_path(path)}: the folder has no datasets.yaml; name a file in it, or write a catalogue"
         )
     catalogue = load_catalogue(path)
-    if entry.split in HELD_OUT_PARTS and not any(set_entry.hub for set_entry in catalogue.train):
+    has_only_hub_sets = all(set_entry.hub for set_entry in catalogue.train)
+    has_part = bool({"dev": catalogue.dev, "test": catalogue.test}.get(entry.split))
+    if entry.split in HELD_OUT_PARTS and (has_part or not has_only_hub_sets):
         part = tuple(list_held_out_sets(catalogue, entry.split))
         catalogue = dataclasses.replace(catalogue, train=part)
         entry = dataclasses.replace(entry, split="train")
@@ -174,8 +176,8 @@ def _build_set_source(
 
 
 def _build_file_source(entry: DataEntry, path: Path, readers: Sequence[Reader]) -> DataSource:
-    for option in ("subset", "folder", "documents", "revision"):
-        if getattr(entry, option) is not None:
+    for option in ("split", "subset", "folder", "documents", "revision"):
+        if getattr(entry, option) != getattr(DataEntry, option):
             raise DataError(
                 f"{format_path(path)}: `{option}` chooses a part of a hub dataset, and this is a file; "
                 "leave it out"

@@ -230,8 +230,9 @@ class _LabelledTexts:
     def draw_example(self, number: int, row: Row) -> Example:
         """Return a row with a positive of its label and negatives of others."""
         label = str(row.label)
-        same_label_rows = [other for other in self.groups[label] if other != number]
-        positive = same_label_rows[hash_evenly(self.name, number) % len(same_label_rows)]
+        group = self.groups[label]
+        drawn = hash_evenly(self.name, number) % (len(group) - 1)  # of the rows but this one
+        positive = group[drawn + (group[drawn] >= number)]
         other_labels = [other for other in self.labels if other != label]
         negatives = []
         for turn in range(DRAWN_NEGATIVES):

@@ -140,13 +140,13 @@ class GenerateQueries(Step):
             workspace.warn(warning)
         workspace.progress(0, 0, note="near copies")
         documents = reading.documents
-        copies = _find_copies(documents, workspace.work / "keys")
+        copies = dict.fromkeys(_find_copies(documents, workspace.work / "keys"))
         if copies:
             names = join_some(documents[number].name for number in copies)
             workspace.warn(
                 f"{count_noun(len(copies), 'document')} left out: nearly a copy of another one ({names})"
             )
-        return [one for number, one in enumerate(documents) if number not in {*copies}]
+        return [one for number, one in enumerate(documents) if number not in copies]
 
     def _write(
         self,

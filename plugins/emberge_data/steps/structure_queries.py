@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
@@ -50,12 +51,12 @@ def write_from_structure(
     query that another passage has too, or whose text is still in its passage, has a problem.
     """
     flat = [passage for group in passages for passage in group]
-    starts = [sum(map(len, passages[:number])) for number in range(len(documents))]
+    starts = itertools.accumulate(map(len, passages), initial=0)
     askable = _find_askable(flat)
     offered = [
         query
-        for number, document in enumerate(documents)
-        for query in _list_queries(document, passages[number], starts[number])
+        for document, group, start in zip(documents, passages, starts, strict=False)
+        for query in _list_queries(document, group, start)
         if query.kind in kinds and query.place in askable
     ]
     chosen = _choose(_drop_repeated(offered), kinds, most)

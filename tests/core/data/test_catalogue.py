@@ -205,6 +205,12 @@ def test_a_split_of_a_catalogue_is_its_hub_sets(
     path = catalogue(tmp_path, f"train: [{', '.join(sets)}]\n")
     assert [found[0].anchor for found in load(path)] == ["train", "test"]
     assert [found[0].anchor for found in load(path, split="validation")] == ["validation"] * 2
+    assert [found[0].anchor for found in load(path, split="test")] == ["test"] * 2
+    text = f"train: [{sets[0]}, {{name: f, file: hub/train.jsonl}}]\n"
+    with pytest.raises(DataError, match="no development sets"):
+        load(catalogue(tmp_path, text), split="dev")
+    catalogue(tmp_path, f"{text}dev: [{{name: f, file: hub/validation.jsonl}}]\n")
+    assert [found[0].anchor for found in load(path, split="dev")] == ["validation"]
 
 
 def test_the_reader_of_the_longest_ending_is_taken_of_a_file_that_is_there(tmp_path: Path) -> None:
@@ -222,7 +228,7 @@ def test_contradictions_of_an_entry_are_named(tmp_path: Path) -> None:
         ({"hub": "a/b"}, "either path or hub"),
         *(
             ({option: "a"}, f"`{option}` chooses a part of a hub dataset")
-            for option in ("subset", "folder", "documents", "revision")
+            for option in ("split", "subset", "folder", "documents", "revision")
         ),
     ):
         with pytest.raises(DataError, match=words):

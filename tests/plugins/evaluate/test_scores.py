@@ -56,8 +56,12 @@ def test_scores_are_read_as_they_were_written(tmp_path: Path) -> None:
 
 def test_what_is_no_number_is_left_out(tmp_path: Path) -> None:
     values = {**PLAIN.values, "base": {"code": float("nan"), "topics": 0.25}}
-    write_scores(tmp_path, replace(PLAIN, values=values))
+    undefined = Comparison("merged", "base", "code", float("nan"), (float("nan"), float("nan")))
+    clear = Comparison("merged", "base", "topics", 0.5, (0.25, 0.75))
+    lost = replace(PLAIN, values=values, comparisons=(undefined, clear), forgetting=(undefined,))
+    write_scores(tmp_path, lost)
     found = read_scores(tmp_path)
+    assert (found.comparisons, found.forgetting) == ((clear,), ())
     assert found.find_value("base", "code") is None
     assert found.find_value("base", "topics") == 0.25
 

@@ -55,6 +55,9 @@ def test_a_named_task_is_loaded_and_scored(sts12: Path, bert: Path, tmp_path: Pa
     rows = [json.loads(line) for line in (sts12 / "test.jsonl").read_text().splitlines()]
     expected = {row[side] for row in rows for side in ("sentence1", "sentence2")}
     assert set(evaluator.texts(task, bench)) == {("query", text) for text in expected}
+    (source,) = evaluator.list_sources(bench, "")
+    first, second = source.make(), source.make()
+    assert first.rng_state.random() == second.rng_state.random() != first.rng_state.random()
 
 
 def test_data_that_cannot_be_had_is_one_clear_line(bert: Path, tmp_path: Path) -> None:

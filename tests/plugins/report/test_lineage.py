@@ -26,6 +26,11 @@ def test_a_folder_is_looked_for_from_where_its_recipe_is(tmp_path: Path) -> None
     (tmp_path / "small" / "README.md").write_text("---\nlicense: mit\nlanguage: [de, no]\n---\n")
     found = find_parent(tmp_path / "made", "./small", tmp_path)
     assert (found.name, found.licence, found.languages) == ("small", "mit", ("de", "no"))
+    for text in ("small+v2", "me@work/small"):
+        (tmp_path / text).mkdir(parents=True)
+        (tmp_path / text / "README.md").write_text("---\nlicense: apache-2.0\n---\n")
+        named = find_parent(tmp_path / text / "made", f"./{text}", tmp_path)
+        assert (named.name, named.licence) == (Path(text).name, "apache-2.0")
     elsewhere = find_parent(tmp_path / "again", "./small", tmp_path / "elsewhere")
     assert elsewhere.licence is None
     assert find_parent(tmp_path / "third", "pkg:no_such_module", tmp_path).licence is None
@@ -47,7 +52,7 @@ def test_a_folder_is_named_by_hub_card_or_last_name_and_is_no_step(tmp_path: Pat
     }
     for place, (text, name) in enumerate(names.items()):
         found = find_parent(tmp_path / "runs" / str(place), text, tmp_path / "recipes")
-        assert (found.name, found.step) == (name, False)
+        assert (found.name, found.is_step) == (name, False)
     (tmp_path / "soup").mkdir()
     for named, told in (
         ([f"{plain}", f"{tmp_path}/other/plain"], ["hidden/plain", "other/plain"]),
@@ -167,7 +172,7 @@ def test_data_of_an_adapters_training_are_those_of_the_adapted_model(tmp_path: P
     write_result(tmp_path / "lora", "acme/small", {"faq": {"rows": 1, "of": 1}})
     write_result(tmp_path / "full", "acme/small", {"mails": {"rows": 1, "of": 1}})
     for main in ("acme/small", "$full"):
-        soup = write_result(tmp_path / f"soup-{main[-4:]}", f"{main}+$lora", {})
+        soup = write_result(tmp_path / f"soup-{main[-4:]}", f"{main}+./lora", {})
         found = find_ancestry(soup, tmp_path)
         assert {one.name for one in found.data} == {"faq", *(["mails"] * (main == "$full"))}
         assert [model.name for model in found.roots] == ["acme/small"]

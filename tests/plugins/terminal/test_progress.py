@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from emberge import Artifact, ModelRef, run_recipe
-from emberge.contracts import MetricLogged, StepFinished, StepStarted
+from emberge.contracts import MetricLogged, StepFinished, StepProgressed, StepStarted
 from emberge_terminal import RunView, hooks
 
 from tests.support.steps import Write, recipe, toy
@@ -47,7 +47,7 @@ def test_plain_progress_is_a_line_a_tenth_of_each_step_with_the_time_left() -> N
     for done in range(100, 1001):  # it goes on from the first tenth
         now += 0.1
         for step in ("a", "b"):
-            view.show_progress(step, done, 1000, "epoch 1")
+            view.show(StepProgressed(OUT, step, done, 1000, "", "epoch 1"))
             view.show(MetricLogged(OUT, step, "loss", 0.5, None))
     lines = stream.getvalue().splitlines()
     assert [line[:2] for line in lines] == ["a:", "b:"] * 10
@@ -78,7 +78,7 @@ def test_a_terminal_shows_a_bar_for_each_running_step_and_gets_its_cursor_back(
     view = RunView(stream)
     for step in ("train", "merge"):
         view.show(StepStarted(OUT, step, "toy:write", "0123"))
-        view.show_progress(step, 1, 4, "epoch 1")
+        view.show(StepProgressed(OUT, step, 1, 4, "", "epoch 1"))
     view.show(MetricLogged(OUT, "train", "loss", 0.5, None))
     view.show(StepFinished(OUT, "merge", OUT / "merge", Artifact("model"), 2.0))
     view.bars.refresh()
