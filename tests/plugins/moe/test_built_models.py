@@ -28,9 +28,6 @@ from tests.support.bench import Bench
 from tests.support.routable import dense
 from tests.support.watched import assert_built_as_promised
 
-TEXTS = ["open a file", "sort the list"]
-UNEVEN = ["open a file", "sort the list of a file"]
-
 
 @pytest.fixture(scope="module", autouse=True)
 def plugins() -> Plugins:
