@@ -10,8 +10,8 @@ from typing import Any
 
 def walk_fields(value: Any) -> Iterator[tuple[str, Any]]:
     """Yield the name and the value of each field of a dataclass instance."""
-    for option in dataclasses.fields(value):
-        yield option.name, getattr(value, option.name)
+    for field in dataclasses.fields(value):
+        yield field.name, getattr(value, field.name)
 
 
 def walk_parts(value: Any, *leaves: type) -> Iterator[tuple[str, Any]]:
@@ -39,7 +39,7 @@ def is_record(value: Any) -> bool:
     return dataclasses.is_dataclass(value) and not isinstance(value, type)
 
 
-def to_plain(
+def convert_parts(
     value: Any,
     leaf: Callable[[Any], Any],
     record: Callable[[Any, Callable[[Any], Any]], Any],

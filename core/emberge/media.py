@@ -99,8 +99,10 @@ class MediaFolder:
         """Write a Pillow image as PNG, and return the reference to it."""
         buffer = io.BytesIO()
         if image.mode not in _PLAIN_MODES:
-            deep = image.mode.startswith("I")
-            image = image.convert("I").convert("I;16") if deep else image.convert("RGB")
+            is_16_bit = image.mode.startswith(
+                "I"
+            )  # of either byte order; Pillow converts by way of "I"
+            image = image.convert("I").convert("I;16") if is_16_bit else image.convert("RGB")
         image.save(buffer, "PNG", compress_level=1)
         return self.add_bytes("image", buffer.getvalue())
 

@@ -128,7 +128,7 @@ def build_number_reader(number_type: Any) -> Callable[[str], Any]:
     return read
 
 
-def read_output_path(text: str) -> Path:
+def prepare_output_path(text: str) -> Path:
     """Return the path of a file that a verb will write, and create its folder: the `read` of such an option.
 
     The path is refused before any work if it is a folder, or if its folder cannot be created or written into.

@@ -232,7 +232,7 @@ class Plugins:
         raise PluginError(f"there is no {word} '{name}'{hint}{self.blocked_hint}")
 
     def build_every(self, kind: str) -> list[Any]:
-        """Return each component of a kind, with its default options, in the order of the plugins' names."""
+        """Return each component of a kind, with its default options, in the order of loading."""
         return [component.type() for component in self.components if component.kind == kind]
 
     def find_component(self, type_: Any) -> Component:

@@ -82,18 +82,18 @@ def format_duration(seconds: float) -> str:
     return f"{hours} h {minutes:02} min" if hours else f"{minutes} min {seconds_left:02} s"
 
 
-def hide_places(value: Any) -> Any:
-    """Return text, or the values and keys of JSON, with the last name of each absolute path in its place."""
+def hide_folders(value: Any) -> Any:
+    """Return text, or the values and keys of JSON, with each absolute path shortened to its last name."""
     if isinstance(value, str):
         for pattern in (_PATH, _PATH_IN_TEXT):
             value = pattern.sub(lambda found: found[0].rstrip("/").rpartition("/")[2], value)
         return value
     if isinstance(value, Mapping):
-        keys = [hide_places(key) for key in value]
+        keys = [hide_folders(key) for key in value]
         counts = Counter(keys)
         names = [f"{key} ({n})" if counts[key] > 1 else key for n, key in enumerate(keys, 1)]
-        return dict(zip(names, map(hide_places, value.values()), strict=True))
-    return [hide_places(one) for one in value] if isinstance(value, list | tuple) else value
+        return dict(zip(names, map(hide_folders, value.values()), strict=True))
+    return [hide_folders(one) for one in value] if isinstance(value, list | tuple) else value
 
 
 def make_file_name(text: str) -> str:

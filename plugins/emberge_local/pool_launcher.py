@@ -220,7 +220,7 @@ class _PoolRun:
             artifact = find_finished_artifact(run.out_folder, step.id, attempt.fingerprint)
             if artifact is not None:  # the process may have been killed after it published
                 seconds = float(outcome["seconds"]) if outcome is not None else 0.0
-                out, link = run.out_folder.path, run.out_folder.link(step.id)
+                out, link = run.out_folder.path, run.out_folder.locate_link(step.id)
                 event = StepFinished(out, step.id, link, artifact, seconds)
                 run.finish(step, attempt.fingerprint, event)
                 return

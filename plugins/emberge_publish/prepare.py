@@ -13,7 +13,7 @@ from emberge.files import JSON_LIMIT, find_user_cache, read_json, read_regular
 from emberge.hashes import FileContent, HashCache
 from emberge.model_folder import HUB_ID, MODEL_SIGNS, hash_model, list_published_files
 from emberge.results import ARTIFACT, list_current_results, read_artifact, require_sound_result
-from emberge.wording import hide_places, join_some
+from emberge.wording import hide_folders, join_some
 from emberge_evaluate import Scores, read_scores
 from emberge_report import (
     MODEL_NAME_COMMENT,
@@ -67,7 +67,7 @@ def prepare_publication(folder: Path, options: PublishOptions) -> Publication:
 def _write_record(record: Mapping[str, Any], card: bytes) -> bytes:
     """Return a result's artifact.json without the publisher's paths and with the hash of the new card."""
     files = {**record["files"], CARD: dataclasses.asdict(FileContent.of_bytes(card))}
-    text = json.dumps(hide_places({**record, "files": files}), indent=2, ensure_ascii=False)
+    text = json.dumps(hide_folders({**record, "files": files}), indent=2, ensure_ascii=False)
     return f"{text}\n".encode()
 
 

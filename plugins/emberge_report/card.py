@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from emberge.contracts import MergeDetails, TrainingDetails
-from emberge.wording import Markdown, hide_places, make_printable, to_markdown
+from emberge.wording import Markdown, hide_folders, make_printable, to_markdown
 
 from emberge_report.lineage import Parent, TrainingSet, trace_ancestry
 from emberge_report.markdown import (
@@ -60,7 +60,7 @@ class CardFacts:
     @property
     def base(self) -> str:
         """Name of the model that this one was made from; "its base" if it is unknown."""
-        return hide_places(self.artifact.base.name) if self.artifact.base else "its base"
+        return hide_folders(self.artifact.base.name) if self.artifact.base else "its base"
 
     @property
     def sources(self) -> tuple[Parent | TrainingSet, ...]:
@@ -80,7 +80,7 @@ def write_card(
     Relative references in the artifact start at `recipe_folder`.
     """
     parents, roots, data = trace_ancestry(artifact, link, recipe_folder)
-    warnings = tuple(map(hide_places, artifact.warnings))
+    warnings = tuple(map(hide_folders, artifact.warnings))
     facts = CardFacts(
         name=str(record.get("step") or link.name),
         artifact=replace(artifact, warnings=warnings),
@@ -231,7 +231,7 @@ def _write_options(facts: CardFacts) -> str:
     if not options:
         return ""
     return yaml.safe_dump(
-        hide_places(options), sort_keys=False, allow_unicode=True, width=100
+        hide_folders(options), sort_keys=False, allow_unicode=True, width=100
     ).rstrip()
 
 

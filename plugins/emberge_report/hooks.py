@@ -24,6 +24,6 @@ def hear_event(event: Event) -> None:
         from emberge_report.card import write_card
 
         record = {**event.provenance, "component": event.provenance.get("kind")}
-        link = OutFolder(event.out).link(event.step)
+        link = OutFolder(event.out).locate_link(event.step)
         card = write_card(link, event.folder, event.artifact, record, event.origin)
         write_text(event.folder / "README.md", card, durable=False)

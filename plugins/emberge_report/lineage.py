@@ -198,8 +198,8 @@ class _ModelFinder:
     def _find_result_link(self, text: str) -> Path:
         """Return the link of a step's result, named `$id`, `id`, or by a kept state, `id/step-100`."""
         name = ModelRef(text).main.removeprefix("$").removesuffix(".checkpoints")
-        link = OutFolder(self.out).link(name)
-        return link if link.is_dir() else OutFolder(self.out).link(name.partition("/")[0])
+        link = OutFolder(self.out).locate_link(name)
+        return link if link.is_dir() else OutFolder(self.out).locate_link(name.partition("/")[0])
 
 
 def trace_ancestry(artifact: Artifact, folder: Path, recipe_folder: Path | None) -> Ancestry:

@@ -287,7 +287,7 @@ def measure_on_data(
         machine=machine,
         progress=progress,
         clock=clock,
-        takes_losses=measure == "fisher",
+        computes_losses=measure == "fisher",
     ) as session:
         if measure == "fisher":
             from emberge_statistics.gram_and_fisher import measure_fisher

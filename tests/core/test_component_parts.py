@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from emberge import ModelRef
-from emberge.component_parts import to_plain, walk_fields, walk_parts
+from emberge.component_parts import convert_parts, walk_fields, walk_parts
 
 
 @dataclass(frozen=True)
@@ -36,7 +36,7 @@ def plain(value: Any) -> Any:
     def leaf(item: Any) -> Any:
         return item.text if isinstance(item, ModelRef) else item
 
-    return to_plain(value, leaf, record, (ModelRef,))
+    return convert_parts(value, leaf, record, (ModelRef,))
 
 
 def test_every_part_of_a_component_is_yielded_once_with_its_path() -> None:

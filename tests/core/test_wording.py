@@ -8,7 +8,7 @@ from emberge.wording import (
     format_counts_by_first_word,
     format_duration,
     format_size,
-    hide_places,
+    hide_folders,
     join_some,
     make_plural,
     make_printable,
@@ -61,12 +61,12 @@ def test_plain_text_begins_no_list_and_no_rule(text: str, markdown: str) -> None
     ],
 )
 def test_an_absolute_path_is_its_last_name_and_other_text_stays(text: str, shown: str) -> None:
-    assert hide_places(text) == shown
-    assert hide_places({text: [text, 3]}) == {shown: [shown, 3]}
+    assert hide_folders(text) == shown
+    assert hide_folders({text: [text, 3]}) == {shown: [shown, 3]}
 
 
 def test_names_that_become_equal_are_kept_apart() -> None:
-    assert hide_places({"/x/m": 1, "/y/m": 2, "k": 3}) == {"m (1)": 1, "m (2)": 2, "k": 3}
+    assert hide_folders({"/x/m": 1, "/y/m": 2, "k": 3}) == {"m (1)": 1, "m (2)": 2, "k": 3}
 
 
 def test_text_from_outside_cannot_steer_a_terminal() -> None:

@@ -49,7 +49,7 @@ RUNS_MODELS = "core/emberge/encoding/"
 # Calls elsewhere that are no forward passes, or of what is no encoder of ours.
 PASSES_ELSEWHERE = {
     "core/emberge/ranks/fsdp.py": "finds the modules that a pass calls; ranks are below encoding",
-    "core/emberge/testing/training.py": "compares with the library that a saved folder is for",
+    "core/emberge/testing/backbones.py": "compares with the library that a saved folder is for",
     "plugins/emberge_encoder/text/blocks.py": "asks a bare model of transformers which way it attends",
     "plugins/emberge_encoder/text/packed_rows.py": "part of an encoder: its call of transformers' model",
     "plugins/emberge_encoder/text/text_model.py": "part of an encoder: its call of transformers' model",

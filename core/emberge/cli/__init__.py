@@ -1,1 +1,1 @@
-"""The command line: arguments, and one call for each verb."""
+"""The command line: arguments, and one call for each verb. Only `__main__` imports this room."""

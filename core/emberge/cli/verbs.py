@@ -20,7 +20,7 @@ from emberge.plugin_verbs import (
     VerbOption,
     ask_user,
     build_number_reader,
-    read_output_path,
+    prepare_output_path,
 )
 from emberge.wording import count_noun, format_size, make_printable
 
@@ -62,7 +62,10 @@ VERBS: dict[str, Verb] = {
             *_RECIPE,
             VerbOption("--out", "where results go", "DIR", Path, required=True),
             VerbOption(
-                "--summary", "write outcome and tables as Markdown here", "FILE", read_output_path
+                "--summary",
+                "write outcome and tables as Markdown here",
+                "FILE",
+                prepare_output_path,
             ),
             VerbOption("--allow-upload", "let steps of the recipe upload, as `publish` does"),
         ),

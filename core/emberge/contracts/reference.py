@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import ClassVar, Literal, get_args
 
-from emberge.wording import hide_places
+from emberge.wording import hide_folders
 
 # The plus sign at which an adapter begins: it precedes a folder, a hub id or `pkg:`.
 _ADAPTER_SIGN = re.compile(r"\+(?=(?:\.{1,2}|~|[\w.-]+)?/|\w+:)")
@@ -79,7 +79,7 @@ class ModelRef(Reference):
         used_names: set[str] = set()
         for text in dict.fromkeys(reference.text for reference in references):
             # A step's id has no `+`, which would begin an adapter, and does not end in `.checkpoints`.
-            step_text = hide_places(text).removeprefix("$").replace(".checkpoints", "-checkpoints")
+            step_text = hide_folders(text).removeprefix("$").replace(".checkpoints", "-checkpoints")
             slug = re.sub(r"[^\w.,=-]+", "-", step_text)[-_LONGEST_TEXT:].strip("-.") or "0"
             name, number = slug, 2
             while name.casefold() in used_names:

@@ -95,7 +95,8 @@ class TextEmbedder:
                 on_device += len(piece)
                 done += len(piece)
                 if on_device >= ROWS_ON_DEVICE:
-                    on_device = _copy_to_host(rows_on_device, result)
+                    _copy_to_host(rows_on_device, result)
+                    on_device = 0
                 if self.progress is not None:
                     self.progress(done, len(texts), "texts")
             _copy_to_host(rows_on_device, result)
@@ -172,10 +173,9 @@ def _measure_common_prefix(first: Sequence[int], second: Sequence[int]) -> int:
     return sum(1 for _ in itertools.takewhile(lambda pair: pair[0] == pair[1], pairs))
 
 
-def _copy_to_host(waiting: list[tuple[NDArray[np.int64], Tensor]], result: NDArray[Any]) -> int:
-    """Copy the rows waiting on the device to the host in one transfer, and return 0, the number left."""
+def _copy_to_host(waiting: list[tuple[NDArray[np.int64], Tensor]], result: NDArray[Any]) -> None:
+    """Copy the rows waiting on the device to the host in one transfer."""
     if waiting:
         rows = np.concatenate([piece for piece, _ in waiting])
         result[rows] = torch.cat([out for _, out in waiting]).float().cpu().numpy()
         waiting.clear()
-    return 0

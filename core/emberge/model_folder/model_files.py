@@ -36,7 +36,7 @@ from emberge.model_folder.folder_files import (
 from emberge.model_folder.model_config import TextLimit
 from emberge.model_folder.st_layout import find_trunk_settings, read_modules
 from emberge.tensor_files import RemoteFile
-from emberge.wording import hide_places, join_some
+from emberge.wording import hide_folders, join_some
 
 _UNPUBLISHED_REASONS = (REPOSITORY_REASON, STATE_REASON, RECORD_REASON)
 _NOT_OF_MODEL = "no file of a model"
@@ -212,7 +212,7 @@ def _strip_code(value: Any) -> Any:
         key: _strip_code(inner)
         for key, inner in value.items()
         if not (key in _CODE_KEYS and isinstance(inner, _CODE_KEYS[key]))
-        and not (key in _PATH_KEYS and hide_places(inner) != inner)
+        and not (key in _PATH_KEYS and hide_folders(inner) != inner)
     }
 
 

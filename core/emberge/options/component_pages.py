@@ -215,7 +215,10 @@ def _format_page(page: dict[str, Any]) -> Iterator[str]:
 def _format_options(
     options: list[dict[str, Any]], indent: int, listed: dict[str, str]
 ) -> Iterator[str]:
-    """Yield lines on options; `listed` maps each block whose options are on the page to the option there."""
+    """Yield lines on options.
+
+    `listed` maps each block whose options are on the page to the option there; it grows while lines are made.
+    """
     for option in options:
         yield from _wrap_text(format_option(option), indent, hanging=4)
         yield from _wrap_text(option["doc"], indent + 4)
@@ -223,7 +226,8 @@ def _format_options(
         if block in listed:
             yield from _wrap_text(f"The options inside are those of `{listed[block]}`.", indent + 4)
         else:
-            listed |= {block: option["name"]} if block else {}
+            if block:
+                listed[block] = option["name"]
             yield from _format_options(option.get("options", []), indent + 4, listed)
 
 

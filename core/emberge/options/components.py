@@ -37,24 +37,24 @@ from emberge.yaml_nodes import (
 Built = TypeVar("Built")
 
 
-class _WrittenName(NamedTuple):
-    """A component as a recipe writes it: its name, its options, and the place of its name."""
+class _NamedComponent(NamedTuple):
+    """A component's name in a recipe, its options, and the place of the name."""
 
     name: str
     options: Node | None
     where: str
 
 
-class _WrittenComponent(NamedTuple):
-    """The options of a component or record, with its description for messages, and its place."""
+class _LabelledOptions(NamedTuple):
+    """The options of a component or record, its label in messages, and its place."""
 
     label: str
     options: Node | None
     where: str
 
 
-class _WrittenOptions(NamedTuple):
-    """A `_WrittenComponent` with its options as a mapping."""
+class _LabelledFields(NamedTuple):
+    """`_LabelledOptions` whose options are a mapping."""
 
     label: str
     fields: Fields
@@ -63,16 +63,17 @@ class _WrittenOptions(NamedTuple):
 
 @build_value.register(forms.Record)
 def _build_record(form: forms.Record, builder: Builder, node: Node, at: OptionPath) -> Any:
+    # `at.label` is longer, and all entries of a list have the list's.
     names = at.path.split(".")
     label = f"an entry of '{names[-2]}'" if names[-1].isdecimal() else f"'{names[-1]}'"
-    written = _WrittenComponent(label, node, node.where)
+    written = _LabelledOptions(label, node, node.where)
     return _build_dataclasses(builder, (form.type,), written, at)[0]
 
 
 def _build_dataclasses(
     builder: Builder,
     classes: Sequence[type],
-    written: _WrittenComponent,
+    written: _LabelledOptions,
     at: OptionPath,
     defaults: Mapping[str, Node] | None = None,
 ) -> list[Any]:
@@ -104,21 +105,21 @@ def _build_dataclasses(
 
 
 def _as_mapping(
-    builder: Builder, classes: Sequence[type], written: _WrittenComponent
-) -> _WrittenOptions | None:
+    builder: Builder, classes: Sequence[type], written: _LabelledOptions
+) -> _LabelledFields | None:
     """Return the options as a mapping; in `name: value`, the value is the class's own first option."""
     label, node, where = written
     if node is None or isinstance(node, Fields):
-        return _WrittenOptions(label, node or Fields({}, where), where)
+        return _LabelledFields(label, node or Fields({}, where), where)
     first = find_first_option(*classes)
     if first is None:
         builder.refuse(f"{label} has no option for {describe_node(node)}", node.where)
         return None
-    return _WrittenOptions(label, Fields({first.name: node}, node.where), where)
+    return _LabelledFields(label, Fields({first.name: node}, node.where), where)
 
 
 def _build_dataclass(
-    builder: Builder, class_: type, written: _WrittenOptions, at: OptionPath
+    builder: Builder, class_: type, written: _LabelledFields, at: OptionPath
 ) -> Any:
     """Build one dataclass from those of the written options that are its own."""
     options, fields = read_options(class_), written.fields
@@ -139,7 +140,7 @@ def _build_dataclass(
 
 
 def _refuse_missing(
-    builder: Builder, missing: Sequence[str], options: Collection[str], written: _WrittenOptions
+    builder: Builder, missing: Sequence[str], options: Collection[str], written: _LabelledFields
 ) -> None:
     """Note the problem of the missing options, without those that are there and only misspelt."""
     unknown = [name for name in written.fields.entries if name not in options]
@@ -151,7 +152,7 @@ def _refuse_missing(
 
 
 def _call_class(
-    builder: Builder, class_: type, values_by_name: Mapping[str, Any], written: _WrittenOptions
+    builder: Builder, class_: type, values_by_name: Mapping[str, Any], written: _LabelledFields
 ) -> Any:
     """Return the instance; if its class refuses the values, note that at the one option that it names."""
     try:
@@ -188,7 +189,7 @@ def build_component(
     if named is None or component is None:
         return None
     builder.lines.setdefault(at.path, named.where)
-    written = _WrittenComponent(_label_component(component), named.options, named.where)
+    written = _LabelledOptions(_label_component(component), named.options, named.where)
     inner = dataclasses.replace(at, in_list=False)
     spec = component.type
     if not isinstance(spec, ChainSpec):
@@ -201,7 +202,7 @@ def build_component(
 
 
 def _find_component(
-    builder: Builder, contracts: tuple[type, ...], named: _WrittenName, at: OptionPath
+    builder: Builder, contracts: tuple[type, ...], named: _NamedComponent, at: OptionPath
 ) -> Component | None:
     """Return the component of the contracts that is named; None, with a problem noted, if there is none."""
     try:
@@ -220,13 +221,13 @@ def _find_component(
     return None
 
 
-def _read_name(builder: Builder, node: Node, at: OptionPath) -> _WrittenName | None:
+def _read_name(builder: Builder, node: Node, at: OptionPath) -> _NamedComponent | None:
     if isinstance(node, Scalar) and isinstance(node.value, str) and node.value:
-        return _WrittenName(node.value, None, node.where)
+        return _NamedComponent(node.value, None, node.where)
     if isinstance(node, Fields) and len(node.entries) == 1:
         ((name, options),) = node.entries.items()
         has_no_options = isinstance(options, Scalar) and options.value is None
-        return _WrittenName(name, None if has_no_options else options, node.locate(name))
+        return _NamedComponent(name, None if has_no_options else options, node.locate(name))
     if not isinstance(node, StepUse) or node.group:
         described = describe_node(node)
         if isinstance(node, Fields) and node.entries:
@@ -334,7 +335,7 @@ def read_record(class_: type[Built], node: Node, label: str, folder: Path) -> Bu
         RecipeError: if an option is wrong; the message names its place, and the dataclass by `label`.
     """
     builder = Builder(Plugins(), folder)
-    written = _WrittenComponent(label, node, node.where)
+    written = _LabelledOptions(label, node, node.where)
     (built,) = _build_dataclasses(builder, (class_,), written, OptionPath(label))
     if built is BROKEN:
         raise RecipeError(builder.problems)

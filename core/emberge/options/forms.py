@@ -346,7 +346,7 @@ class Option:
     component: str | Mapping[str, Any] | None = None
     """The component that is built if the option is left out: its name, or `{name: options}`."""
     doc: str = ""
-    """The documentation, where `document_options` returned the option."""
+    """The documentation; empty until `document_options` fills it in."""
 
     @property
     def required(self) -> bool:

@@ -22,7 +22,7 @@ from dataclasses import MISSING, replace
 from types import ModuleType
 from typing import Any
 
-from emberge.component_parts import to_plain
+from emberge.component_parts import convert_parts
 from emberge.contracts import ChainSpec, PerDataset, PerTensor, Reference
 from emberge.errors import PluginError
 from emberge.options.forms import Option, read_options
@@ -74,7 +74,7 @@ def write_default(value: Any, plugins: Plugins) -> Any:
             return {name: options} if options else name
         return options
 
-    return to_plain(value, _convert_leaf, record, (Reference,))
+    return convert_parts(value, _convert_leaf, record, (Reference,))
 
 
 def _convert_leaf(value: Any) -> Any:

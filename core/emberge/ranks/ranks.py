@@ -135,7 +135,9 @@ class Ranks:
                 grad.copy_(part.view_as(grad))
 
     def run_on_first_rank(self, work: Callable[[], T]) -> T:
-        """Run a function on the first rank while the others wait, and return its result on all.
+        """Run a function on the first rank while the others wait, and return its JSON value on all.
+
+        The others get tuples as lists.
 
         Raises:
             Exception: if the function raises it on the first rank; the other ranks get its text as a

@@ -7,7 +7,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from emberge.component_parts import to_plain, walk_fields, walk_parts
+from emberge.component_parts import convert_parts, walk_fields, walk_parts
 from emberge.contracts import DataRef, FileRef, ModelRef, PerTensor, Reference
 from emberge.data import DataEntry
 from emberge.errors import EmbergeError, PluginError, RecipeError
@@ -61,7 +61,7 @@ def describe_content(value: Any, targets: Targets) -> Any:
             return _describe_reference(item, targets)
         return _convert_value(item)
 
-    return to_plain(value, describe_leaf, describe_record, (Reference,))
+    return convert_parts(value, describe_leaf, describe_record, (Reference,))
 
 
 def _describe_reference(

@@ -119,6 +119,7 @@ def check_recipe(
     plugins = plugins or load_plugins()
     recipe = convert_to_recipe(recipe, plugins)
     inputs = _Inputs(recipe, plugins, deep)
+    inputs.locate_all()
     problems: list[Problem] = []
     notes: list[NoteEntry] = []
     for step in recipe.steps:
@@ -141,7 +142,9 @@ class _Inputs:
         self.plans: dict[str, Any] = {}
         self._located: dict[tuple[str, Path], LocatedModel | Problem] = {}
         self._loading_problems: dict[tuple[Path, Path | None], Sequence[str]] = {}
-        # All are located in parallel, so that a silent network costs its timeout only once.
+
+    def locate_all(self) -> None:
+        """Locate all models from outside in parallel: a silent network costs its timeout only once."""
         outside = {
             (r.text, r.folder): r
             for step in self.recipe.steps

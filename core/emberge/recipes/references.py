@@ -40,25 +40,25 @@ def is_folder_reference(text: str) -> bool:
 
 
 def complete_reference(text: str) -> str:
-    """Return a reference given on a command line; a bare name of a folder here means the folder: `./x`.
+    """Return a reference from a command line with `./` before each bare name of a folder that exists here.
 
-    In `model+adapter` each may be a bare name.
+    With folders `x` and `y`, `x` and `./x` become `./x`, `x+y` becomes `./x+./y`, and `hub/id+y` becomes
+    `hub/id+./y`.
     """
-    if (is_folder_reference(text) and Path(text).is_dir()) or not text:
-        return text
-    if Path(text).is_dir():
-        return f"./{text}"
+    if not text or Path(text).is_dir():
+        return _mark_folder(text)
     for index in (i for i, letter in enumerate(text) if letter == "+"):
         main, adapter = text[:index], text[index + 1 :]
         if Path(adapter).expanduser().is_dir():
-            return f"{complete_reference(main)}+{adapter if is_folder_reference(adapter) else f'./{adapter}'}"
+            return f"{complete_reference(main)}+{_mark_folder(adapter)}"
     reference = ModelRef(text)
-    bare = (
-        reference.adapter is not None
-        and not is_folder_reference(text)
-        and Path(reference.main).is_dir()
-    )
-    return f"./{text}" if bare else text
+    is_bare = reference.adapter is not None and Path(reference.main).is_dir()
+    return _mark_folder(text) if is_bare else text
+
+
+def _mark_folder(text: str) -> str:
+    """Return the name of a folder as a reference to it, with `./` if it is bare."""
+    return text if not text or is_folder_reference(text) else f"./{text}"
 
 
 def locate_model(reference: ModelRef, plugins: Plugins, files: WantedFiles = "all") -> LocatedModel:

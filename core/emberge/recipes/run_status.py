@@ -154,7 +154,7 @@ def describe_finished_results(out: Path, recipe: Recipe) -> list[str]:
         if step.state == "done":
             table = _read_table(out, step)
             lines += ["", table, ""] if table else []
-            lines.append(f"{step.id}: {OutFolder(out).link(step.id)}")
+            lines.append(f"{step.id}: {OutFolder(out).locate_link(step.id)}")
     return lines
 
 
@@ -181,7 +181,7 @@ def _list_steps(out: Path, recipe: Recipe) -> list[StepStatus]:
 
 
 def _read_table(out: Path, step: StepStatus) -> str:
-    link = OutFolder(out).link(step.id)
+    link = OutFolder(out).locate_link(step.id)
     try:
         artifact = read_artifact(link)
     except EmbergeError:

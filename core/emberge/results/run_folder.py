@@ -66,7 +66,7 @@ class OutFolder:
         """Return the message about a full disk, with the remedy."""
         return f"the disk of {self.path} is full; make room and run again: what is done is kept"
 
-    def link(self, step: str) -> Path:
+    def locate_link(self, step: str) -> Path:
         """Return `OUT/<id>`, the link to the step's current result."""
         return self.path / name_folder(step)
 
@@ -78,7 +78,7 @@ class OutFolder:
         """Return the folder in which a step works until its result is published."""
         return self.work / self.locate_result(step, fingerprint).name
 
-    def publish_result(self, step: str, fingerprint: str, record: Mapping[str, Any]) -> Path:
+    def publish_result(self, step: str, fingerprint: str, record: Mapping[str, Any]) -> None:
         """Publish a filled `output` as the step's result: sync all files, write `artifact.json`, rename once.
 
         `finish_step` then makes `OUT/<id>` a link to the result.
@@ -91,11 +91,10 @@ class OutFolder:
         if result.exists():  # a user removed its artifact.json so that the step runs again
             os.rename(result, work / "replaced")
         publish(output, result)
-        return result
 
     def finish_step(self, step: str, fingerprint: str) -> None:
         """Link `OUT/<id>` to the result and remove the work folder."""
-        result, link = self.locate_result(step, fingerprint), self.link(step)
+        result, link = self.locate_result(step, fingerprint), self.locate_link(step)
         if link.exists() and not link.is_symlink():
             raise EmbergeError(
                 f"{link} is in the way: a link to {result.name} belongs there; move it elsewhere"

@@ -168,7 +168,7 @@ def draw_embeddings(
     )
 
 
-def with_layers(loss: Loss, batch: Embeddings) -> Embeddings:
+def with_layers_and_guide(loss: Loss, batch: Embeddings) -> Embeddings:
     """Return the batch with the layers that a loss asks for, and a guide."""
     layers = {
         layer: change_embeddings(batch, partial(LetterEncoder.layer, layer=layer))

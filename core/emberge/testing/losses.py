@@ -22,7 +22,7 @@ from emberge.testing.batches import (
     draw_embeddings,
     replace_columns,
     stack_columns,
-    with_layers,
+    with_layers_and_guide,
 )
 
 OPTIONAL_COLUMNS = ("positive_score", "negative_score", "label")
@@ -73,7 +73,7 @@ def _list_batches(loss: Loss, padding: bool) -> Iterator[Embeddings]:
         if not padding:
             batch = dataclasses.replace(batch, valid=torch.ones_like(batch.valid))
         undeclared: dict[str, Any] = {n: None for n in OPTIONAL_COLUMNS if n not in loss.needs}
-        yield with_layers(loss, dataclasses.replace(batch, **undeclared))
+        yield with_layers_and_guide(loss, dataclasses.replace(batch, **undeclared))
 
 
 def _is_close(first: Tensor, second: Tensor, tolerance: float = 2e-5) -> bool:
@@ -165,7 +165,7 @@ class _LossTrial:
         assert not other_gradient[:, is_padding].any(), "padding: a gradient reaches it"
         assert _is_close(gradient, other_gradient), "padding: its content changes the gradient"
         wider_loss = self.loss(add_padding(batch))
-        assert _is_close(first, wider_loss), "padding: how many padding there are changes the loss"
+        assert _is_close(first, wider_loss), "padding: the number of padded places changes the loss"
 
     def check_scale(self, lengths: bool) -> None:
         weighted_loss = dataclasses.replace(self.loss, weight=2 * self.loss.weight)
@@ -179,6 +179,7 @@ class _LossTrial:
 
     def check_cache(self) -> None:
         for dropout in (False, True):
+            # Random numbers are drawn by chunk, so both passes need the same chunks.
             whole = self.train(EncodePlan(10 if dropout else 10**6, None, draws_random=dropout))
             cached = self.train(EncodePlan(10, 0, draws_random=dropout))
             assert _is_close(whole, cached, 1e-5), (

@@ -193,20 +193,24 @@ class _MergeTrial:
         cases = {"zeros": self._map(torch.zeros_like), "one model of zeros": one_of_zeros}
         for case, trial in cases.items():
             for name, tensor in trial.merged.items():
-                assert tensor.isfinite().all(), f"finite: {case} give no numbers in {name}"
+                assert tensor.isfinite().all(), (
+                    f"finite: the result of {case} is not finite in {name}"
+                )
 
     def check_frozen(self) -> None:
         frozen = {_UNCHANGED_NAME: self.models[0][_UNCHANGED_NAME]}
         self._require_close("frozen: a tensor that no model changed changes", self.merged, frozen)
         if self.base is not None:
             unmoved = replace(self, models=(self.base,) * len(self.models)).merged
-            self._require_close("frozen: models that are the base give another", unmoved, self.base)
+            self._require_close(
+                "frozen: the merge of copies of the base is not the base", unmoved, self.base
+            )
 
     def check_identity(self) -> None:
         count = len(self.models)
         for weights in ([1 / count] * count, [w / sum(self.weights) for w in self.weights]):
             copies = replace(self, models=self.models[:1] * count, weights=tuple(weights))
-            law = "identity: copies of one model give another"
+            law = "identity: the merge of copies of one model is not that model"
             self._require_close(law, copies.merged, self.models[0])
 
     def check_permutation(self) -> None:

@@ -30,6 +30,21 @@ from emberge.training.fit_options import ReadGuide, TextOptions
 
 TABLE_VERSION = 3
 ARRAY_NAMES = ("starts", "entries", "positive_counts", "scores", "labels", "text_ids")
+# Columns that a loss may need, in words, with a remedy for rows that lack them.
+COLUMNS_NEEDED = {
+    "negative": ("negative", "add hard negatives or choose another loss"),
+    "contrast": (
+        "negative of its own",
+        "add hard negatives, or take other rows' texts with negatives: in_batch",
+    ),
+    "judgement": (
+        "negative of its own and no score",
+        "add hard negatives, for a loss of which text fits needs texts that do not",
+    ),
+    "label": ("label", "name the column, or choose another loss"),
+    "positive_score": ("score", "name the score column, or choose another loss for this task"),
+    "negative_score": ("score of its negatives", "score them by a teacher, or choose another loss"),
+}
 
 
 @dataclass(frozen=True)
@@ -108,11 +123,12 @@ class ExampleTable:
         """Number of negatives of each row."""
         return np.asarray(np.diff(self.starts) - 1 - self.positive_counts, np.int64)
 
-    def require(self, needs: frozenset[str], rows: Rows, loss: str, in_batch: bool) -> None:
+    def require_columns(self, needs: frozenset[str], rows: Rows, loss: str, in_batch: bool) -> None:
         """Refuse rows that lack a column that a loss reads.
 
         Raises:
             DataError: if there are such rows; names dataset, row, and remedy.
+            PluginError: if the loss needs a column that trainings do not offer.
         """
         row_numbers = take_rows(rows)
         for need in sorted(needs):
@@ -147,23 +163,6 @@ class ExampleTable:
             "negative_score": ~has_no_negative & last_is_unscored,
         }
         return np.asarray(lacking_by_need[need])
-
-
-# Columns that a loss may need, in words, with a remedy for rows that lack them.
-COLUMNS_NEEDED = {
-    "negative": ("negative", "add hard negatives or choose another loss"),
-    "contrast": (
-        "negative of its own",
-        "add hard negatives, or take other rows' texts with negatives: in_batch",
-    ),
-    "judgement": (
-        "negative of its own and no score",
-        "add hard negatives, for a loss of which text fits needs texts that do not",
-    ),
-    "label": ("label", "name the column, or choose another loss"),
-    "positive_score": ("score", "name the score column, or choose another loss for this task"),
-    "negative_score": ("score of its negatives", "score them by a teacher, or choose another loss"),
-}
 
 
 def build_table(

@@ -142,9 +142,9 @@ def test_single_texts_have_no_scores_and_may_have_labels(tmp_path, bert) -> None
     table = build_table(
         dataset("texts", "text", rows), encoder, (TextSide("", None),) * 2, tmp_path
     )
-    table.require(frozenset({"label"}), range(3), "sorting", in_batch=False)
+    table.require_columns(frozenset({"label"}), range(3), "sorting", in_batch=False)
     with pytest.raises(DataError, match="row 1 has no score"):
-        table.require(frozenset({"positive_score"}), range(3), "sorting", in_batch=False)
+        table.require_columns(frozenset({"positive_score"}), range(3), "sorting", in_batch=False)
 
 
 def test_rows_draw_their_texts_by_seed_epoch_and_row(tmp_path, bert) -> None:  # type: ignore[no-untyped-def]

@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 import pytest
 import torch
 from emberge import DataError, Embeddings, Loss
-from emberge.testing import change_embeddings, draw_embeddings, with_layers
+from emberge.testing import change_embeddings, draw_embeddings, with_layers_and_guide
 from emberge_train.losses.cosent import CoSENT
 from emberge_train.losses.infonce import InfoNCE
 from emberge_train.losses.matryoshka import Matryoshka
@@ -79,7 +79,7 @@ def test_layers_are_cut_and_the_guide_is_not() -> None:
     seen: list[tuple[int, int]] = []
     loss = Matryoshka(loss=(Sizes(),), dims=(8, 2))
     assert loss.layers == (0.5,)
-    loss(with_layers(loss, draw_embeddings()))
+    loss(with_layers_and_guide(loss, draw_embeddings()))
     assert seen == [(8, 8), (2, 8)]
 
 

@@ -12,11 +12,19 @@ from typing import Any
 from emberge.errors import Problem, RecipeError, suggest
 from emberge.plugins import Plugins, load_plugins
 from emberge.recipes.parse.build_steps import RecipeReader, sort_problems
-from emberge.recipes.parse.needed_plugins import load_needed_plugins
 from emberge.recipes.parse.overrides import override
 from emberge.recipes.parse.shipped import list_shipped_recipes
 from emberge.recipes.recipe import Recipe, write_path_reference
-from emberge.yaml_nodes import Fields, build_node, describe_node, read_yaml, write_yaml
+from emberge.yaml_nodes import (
+    Fields,
+    Items,
+    Node,
+    Scalar,
+    build_node,
+    describe_node,
+    read_yaml,
+    write_yaml,
+)
 
 
 def read_recipe_text(path: Path) -> str:
@@ -140,13 +148,57 @@ def parse_recipe(
     folder = path.parent if path else Path()
     needed = root.entries.get("plugins")
     if needed is not None:
-        missing = [*load_needed_plugins(needed, plugins, folder, allowed=allow_plugins)]
+        missing = _load_needed_plugins(needed, plugins, folder, allowed=allow_plugins)
         if missing:  # the names that they would add are not known
             raise RecipeError(sort_problems([*problems, *missing]))
     if overrides:
         root = override(root, overrides, problems)
     built = RecipeReader(plugins, folder, problems).read(root)
     return dataclasses.replace(built, path=path, text=text, overrides=tuple(overrides))
+
+
+def _load_needed_plugins(
+    node: Node, plugins: Plugins, folder: Path, *, allowed: bool
+) -> list[Problem]:
+    """Load the plugin files that a recipe names; return a problem for each plugin that is missing.
+
+    A file is code, which a recipe from somewhere else must not run unasked. It is loaded if the user has
+    `allowed` it; a file that was loaded already needs no permission.
+
+    Raises:
+        PluginError: if a file cannot be imported, or breaks a contract.
+    """
+    problems = []
+    for item in node.items if isinstance(node, Items) else (node,):
+        value = item.value if isinstance(item, Scalar) else None
+        if not isinstance(value, str) or not value:
+            message = f"plugins are files or names of installed plugins, not {describe_node(item)}"
+            problems.append(Problem(message, item.where))
+        elif value.endswith(".py") or "/" in value:
+            file = folder / Path(value).expanduser()
+            message = _load_file(file, value, plugins, allowed)
+            problems += [Problem(message, item.where)] if message else []
+        elif not plugins.manager.has_plugin(value):
+            installed = [name for name, _ in plugins.manager.list_name_plugin()]
+            hint = suggest(value, installed) or "; install it, or name a file such as ./mine.py"
+            message = f"the recipe needs the plugin '{value}', which is not installed{hint}"
+            problems.append(Problem(message + plugins.blocked_hint, item.where))
+    return problems
+
+
+def _load_file(path: Path, written: str, plugins: Plugins, allowed: bool) -> str:
+    """Load a plugin file, unless it is loaded; return why it cannot be, or ""."""
+    if os.path.realpath(path) in map(os.path.realpath, plugins.files):
+        return ""
+    if not path.is_file():
+        return f"the recipe needs the plugin file {written}, which is missing"
+    if not allowed:
+        return (
+            f"the recipe needs the plugin file {written}, which is code and runs with your rights; read it, "
+            f"then allow it with --allow-plugins, or with --plugin {path}"
+        )
+    plugins.load_file(path)
+    return ""
 
 
 def _translate_text(

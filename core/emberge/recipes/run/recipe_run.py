@@ -99,7 +99,7 @@ def run_recipe(
         plans = checked.plans if checked is not None else {}
         run = RecipeRun(recipe, out_folder, plugins, machine or find_machine(), plans)
         run.execute(executor or InThisProcess(), quiet=quiet)
-    return {step.id: StepResult(step.id, out_folder.link(step.id)) for step in recipe.steps}
+    return {step.id: StepResult(step.id, out_folder.locate_link(step.id)) for step in recipe.steps}
 
 
 class StepsFailedError(EmbergeError):
@@ -210,7 +210,7 @@ class RecipeRun:
             ended_by = error
             raise
         finally:
-            links = {step: self.out_folder.link(step) for step in self.finished}
+            links = {step: self.out_folder.locate_link(step) for step in self.finished}
             failed = {step: str(error) for step, error in self.failed.items()}
             blocked = tuple(sorted(self.blocked))
             self.log.record(RunFinished(self.out_folder.path, ended_by, links, failed, blocked))
@@ -248,7 +248,7 @@ class RecipeRun:
         if artifact is None:
             return False
         require_sound_result(self.out_folder.locate_result(step.id, fingerprint), self.hashes)
-        link = self.out_folder.link(step.id)
+        link = self.out_folder.locate_link(step.id)
         event = StepSkipped(self.out_folder.path, step.id, link, artifact)
         self.finish(step, fingerprint, event)
         return True

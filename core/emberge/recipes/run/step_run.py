@@ -101,7 +101,9 @@ def run_step(
             artifact = step_run.fill(surroundings)
             seconds = time.monotonic() - began
             step_run.publish(artifact, seconds)
-    return StepFinished(out_folder.path, step.id, out_folder.link(step.id), artifact, seconds)
+    return StepFinished(
+        out_folder.path, step.id, out_folder.locate_link(step.id), artifact, seconds
+    )
 
 
 def find_finished_artifact(out_folder: OutFolder, step: str, fingerprint: str) -> Artifact | None:
@@ -156,6 +158,8 @@ class StepRun:
             "plugins": list_plugins_behind(step.step, self.plugins),
         }
         self.warnings: list[str] = []
+        self._metrics: JsonLineFile  # opened by `fill`
+        self._kept_warnings: JsonLineFile
         self._warned: set[str] = set()
         self._next_event_time = self._next_file_time = 0.0
         self._rate_start: tuple[float, float] | None = None

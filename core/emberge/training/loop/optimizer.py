@@ -50,9 +50,9 @@ def compute_learning_rate_factor(
     *,
     from_zero: bool = False,
 ) -> float:
-    """Return the factor of the learning rate at `step` (from 0), which rises for `warmup` steps; never 0.
+    """Return the factor of the learning rate at `step` (from 0), which rises for `warmup` steps.
 
-    With `from_zero`, the factor of a warm-up's first step is 0, as in transformers.
+    Only with `from_zero` it may be 0: at the first step of a warm-up, as in transformers.
     """
     if step < warmup:
         return (step + (not from_zero)) / warmup

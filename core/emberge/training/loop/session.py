@@ -33,6 +33,7 @@ from emberge.encoding import (
     predict_and_backward,
     score_texts,
 )
+from emberge.hashes import hash_sha256
 from emberge.ranks import Ranks, gather_weights, shard_rows
 from emberge.seeds import make_seed
 from emberge.training.batch_loss import Objective, compute_batch_loss
@@ -234,8 +235,7 @@ def _describe_job(job: FitJob, datasets: Sequence[Dataset], plan: str) -> dict[s
     weights = hashlib.sha256()
     folder = job.checkpoint
     for path in sorted([*folder.glob("*.safetensors"), *folder.glob("*/*.safetensors")]):
-        with path.open("rb") as file:
-            weights.update(hashlib.file_digest(file, "sha256").digest())
+        weights.update(bytes.fromhex(hash_sha256(path)))
     # Options that only change speed, or the files kept in addition to the model, are left out.
     free_options = {"save_steps", "keep_last", "logging_steps", "token_budget", "kept_tokens"}
     options = {k: v for k, v in asdict(job.options).items() if k not in free_options}

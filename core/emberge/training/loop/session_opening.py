@@ -65,13 +65,13 @@ def open_session(
     progress: Progress,
     warn: Warn | None = None,
     clock: SaveClock | None = None,
-    takes_losses: bool = True,
+    computes_losses: bool = True,
 ) -> Iterator[Session]:
     """Prepare a session; torch's threads and random state are restored after it.
 
     `work` keeps the settings chosen at the first start, so that later starts compute the same; `store` keeps
-    token ids for other sessions. Without `takes_losses`, rows may lack columns that losses read, and no guide
-    is loaded.
+    token ids for other sessions. Without `computes_losses`, rows may lack columns that losses read, and no
+    guide is loaded.
 
     Raises:
         CheckpointError: if the checkpoint cannot be loaded.
@@ -81,7 +81,7 @@ def open_session(
     ranks = _join_started_ranks(machine)
     splits_weights = machine.shard and ranks.size > 1
     store, options = store or work, job.options
-    _refuse_job(job, splits_weights, takes_losses)
+    _refuse_job(job, splits_weights, computes_losses)
     with contextlib.ExitStack() as stack:
         stack.enter_context(torch.random.fork_rng())
         settings = choose_settings(work, options, ranks)
@@ -90,24 +90,28 @@ def open_session(
         encoder = _load_encoder(job, ranks)
         progress(0, 0, "", "tokenising")
         # The rows of single texts are windows, so texts are cut before batches are planned.
-        windows = _read_once(ranks, lambda: _cut_windows(job, encoder, store, progress))
+        windows = _read_first_rank_first(
+            ranks, lambda: _build_window_tables(job, encoder, store, progress)
+        )
         infos = [
             windows[d.info.name].info if d.info.name in windows else d.info for d in job.datasets
         ]
         plan = _plan_batches(job, {info: range(info.size) for info in infos}, warn)
         datasets = [dataset for dataset in job.datasets if dataset.info.name in plan.sizes]
         pairs = [dataset for dataset in datasets if dataset.info.name not in windows]
-        tables = _read_once(ranks, lambda: build_tables(pairs, encoder, options, store, progress))
+        tables = _read_first_rank_first(
+            ranks, lambda: build_tables(pairs, encoder, options, store, progress)
+        )
         objective = Objective(job.losses, [d.info for d in datasets])
-        if takes_losses:
+        if computes_losses:
             _require_columns(plan, tables, objective)
         # The longest text decides how large a chunk can be.
         fitted_settings = fit_token_budget(
             work, settings, encoder, [*tables.values(), *windows.values()], ranks
         )
-        if takes_losses and job.guides is not None:
-            again = len(plan.starts) > 2
-            request = GuideRequest(pairs, ranks.device, store, again, ranks, progress)
+        if computes_losses and job.guides is not None:
+            reads_rows_again = len(plan.starts) > 2
+            request = GuideRequest(pairs, ranks.device, store, reads_rows_again, ranks, progress)
             for name, guide in job.guides(request).items():
                 tables[name] = dataclasses.replace(tables[name], guide=guide)
         encoder.module.train(options.dropout)
@@ -142,23 +146,23 @@ def _join_started_ranks(machine: Machine) -> Ranks:
     return ranks
 
 
-def _read_once(ranks: Ranks, read: Callable[[], T]) -> T:
+def _read_first_rank_first(ranks: Ranks, read: Callable[[], T]) -> T:
     """Return what `read` finds or writes; the other ranks find the first rank's files, if they see them."""
 
-    def read_once() -> None:
+    def read_and_drop() -> None:  # tables are no JSON, which alone can be shared
         read()
 
-    ranks.run_on_first_rank(read_once)
+    ranks.run_on_first_rank(read_and_drop)
     return read()
 
 
-def _refuse_job(job: FitJob, splits_weights: bool, takes_losses: bool) -> None:
+def _refuse_job(job: FitJob, splits_weights: bool, computes_losses: bool) -> None:
     """Refuse losses that do not fit the data, unknown names in options, and what ranks cannot split."""
     infos = [dataset.info for dataset in job.datasets]
     refuse_unknown_names({"loss": job.losses, **vars(job.options)}, infos)
-    if takes_losses:
-        if harm := job.backbone.describe(job.checkpoint).training_problems:
-            raise CheckpointError("\n".join(harm))
+    if computes_losses:
+        if model_problems := job.backbone.describe(job.checkpoint).training_problems:
+            raise CheckpointError("\n".join(model_problems))
         if problems := [p for info in infos for p in find_loss_problems(job.losses, info)]:
             raise DataError("\n".join(problems))
     for info in infos if splits_weights else ():
@@ -198,7 +202,7 @@ def _load_encoder(job: FitJob, ranks: Ranks) -> Encoder:
     return encoder
 
 
-def _cut_windows(
+def _build_window_tables(
     job: FitJob, encoder: Encoder, store: Path, progress: Progress
 ) -> dict[str, WindowTable]:
     """Return the windows of the datasets of single texts whose losses are over tokens, by name."""
@@ -275,4 +279,4 @@ def _require_columns(
     rows = {info.name: rows for info, rows in plan.pool.items()}
     for name, in_batch in plan.list_groups():
         for loss in objective.of(name):
-            tables[name].require(loss.needs, rows[name], type(loss).__name__, in_batch)
+            tables[name].require_columns(loss.needs, rows[name], type(loss).__name__, in_batch)
