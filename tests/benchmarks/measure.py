@@ -88,16 +88,6 @@ def warm(folders: Sequence[Path], gibibytes: int = 2) -> None:
                     pass
 
 
-def chill(folders: Sequence[Path]) -> None:
-    """Have the page cache forget the inputs, which a disk of a virtual machine may still have elsewhere."""
-    for folder in folders:
-        for file in sorted(folder.rglob("*.safetensors")):
-            handle = os.open(file, os.O_RDONLY)
-            os.fsync(handle)  # what is not on the disk cannot be forgotten
-            os.posix_fadvise(handle, 0, 0, os.POSIX_FADV_DONTNEED)
-            os.close(handle)
-
-
 def machine_lines(packages: Sequence[str]) -> list[str]:
     """The machine in words: processor, cores, memory, system, and versions of what is compared."""
     info = Path("/proc/cpuinfo").read_text().splitlines()

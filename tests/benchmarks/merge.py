@@ -1,6 +1,6 @@
 """Merging beside mergekit and sentence-transformers: wall, CPU, memory, and how far the results agree.
 
-    python -m tests.benchmarks.merge [--size 0.6b] [--only linear ties] [--repeat 3] [--cold]
+    python -m tests.benchmarks.merge [--size 0.6b] [--only linear ties] [--repeat 3]
 
 builds checkpoints of Qwen3-0.6B's shape (596 M parameters, bf16, three shards; `--size small` has 8 layers
 and a small vocabulary; `1.7b` and `4b` have the shapes of these models, 3.4 and 8 GB each; `--models 2` takes
@@ -8,10 +8,7 @@ fewer of them), runs the peers in turn, whole processes, and prints the machine 
 `--repeat` interleaved rounds; memory is the peak of RssAnon. Ratios of wall times: "x ours" to emberge's,
 "x floor" to that of the floor, which reads all inputs, writes as many bytes as the output has, and does
 nothing else (`merge_floor`).
-Every run of emberge hashes its inputs. With `--cold` the page cache forgets them before every run.
-
-`layer_softmax` has no peer: two groups of three checkpoints beside a linear merge of the same six. `--growth`
-shows emberge's memory with two models of 0.6 B and of 4 B parameters instead (24 GB of disk).
+Every run of emberge hashes its inputs.
 """
 
 from __future__ import annotations
@@ -28,7 +25,7 @@ from typing import Any
 import yaml
 from emberge.devices import count_usable_cores
 
-from tests.benchmarks.measure import Cost, chill, machine_lines, median, run, warm
+from tests.benchmarks.measure import Cost, machine_lines, median, run, warm
 
 PYTHON = sys.executable
 BIN = Path(PYTHON).parent
@@ -135,17 +132,12 @@ def main() -> None:
     parser.add_argument("--models", type=int, default=4, help="merge at most so many")
     parser.add_argument("--repeat", type=int, default=1)
     parser.add_argument("--peers", nargs="*", default=PEERS, choices=PEERS, metavar="PEER")
-    parser.add_argument("--cold", action="store_true", help="inputs are not in the page cache")
-    parser.add_argument("--growth", action="store_true", help="memory at 0.6 B and at 4 B")
     parser.add_argument("--folder", type=Path, help="keep the checkpoints here")
     arguments = parser.parse_args()
     folder = arguments.folder or Path(tempfile.mkdtemp(prefix="emberge-benchmark-"))
     print("\n".join(machine_lines(PACKAGES)), flush=True)
     try:
-        if arguments.growth:
-            grow(folder, arguments.only)
-        else:
-            compare_all(folder, arguments)
+        compare_all(folder, arguments)
     finally:
         if arguments.folder is None:
             shutil.rmtree(folder)
@@ -154,29 +146,11 @@ def main() -> None:
 def compare_all(folder: Path, arguments: argparse.Namespace) -> None:
     """Build the checkpoints, run every method by every peer, and print the table."""
     checkpoints = build(folder / arguments.size, SIZES[arguments.size], arguments.models)
-    inputs = "cold" if arguments.cold else "warm"
-    print(f"{arguments.size}, {inputs} inputs, medians of {arguments.repeat}")
+    print(f"{arguments.size}, medians of {arguments.repeat}")
     columns = f"{'wall s':>8}{'CPU s':>8}{'anon MB':>9}{'x ours':>8}{'x floor':>8}"
     print(f"{'method':<20}{'peer':<18}{columns}  agreement", flush=True)
     for name in arguments.only:
         compare(name, checkpoints, folder / "out", arguments)
-
-
-def grow(folder: Path, methods: list[str]) -> None:
-    """Print emberge's peak memory for two models of each size."""
-    print(f"{'method':<20}{'0.6 B: anon MB':>16}{'4 B: anon MB':>14}{'wall s':>8}{'wall s':>8}")
-    sizes = [build(folder / "0.6b", FULL, 2), build(folder / "4b", LARGE, 2)]
-    for name in methods:
-        target = folder / "out" / "emberge"
-        costs = []
-        for checkpoints in sizes:
-            used = checkpoints[: min(METHODS[name].models, 2) + 1]
-            shutil.rmtree(target, ignore_errors=True)
-            target.parent.mkdir(parents=True, exist_ok=True)
-            costs.append(run(*command("emberge", METHODS[name], used, target)))
-        memory = [f"{cost.anonymous / 1e6:.0f}" for cost in costs]
-        seconds = [f"{cost.wall:8.1f}" for cost in costs]
-        print(f"{name:<20}{memory[0]:>16}{memory[1]:>14}{''.join(seconds)}", flush=True)
 
 
 def compare(name: str, checkpoints: list[Path], out: Path, arguments: argparse.Namespace) -> None:
@@ -190,8 +164,6 @@ def compare(name: str, checkpoints: list[Path], out: Path, arguments: argparse.N
             shutil.rmtree(target, ignore_errors=True)
             target.parent.mkdir(parents=True, exist_ok=True)
             warm(used)
-            if arguments.cold:
-                chill(used)
             found.append(run(*command(peer, method, used, target)))
     medians = {peer: median(found) for peer, found in costs.items()}
     for peer, cost in medians.items():
