@@ -156,7 +156,7 @@ class Composition:
         text, modules = self.names["text"], tuple(filter(None, self.text.folder_by_prefix))
         tensors = []
         for name, spec in self.trunk.specs.items():
-            joined = self._join_embeddings() if is_vocabulary(name) else spec
+            joined = self._join_embeddings(spec) if is_vocabulary(name) else spec
             tensors.append(ComposedTensor(TRUNK_PREFIX + name, joined, text))
         for name in self.trunk.left_out if modules else ():
             if name.startswith(modules):
@@ -166,14 +166,17 @@ class Composition:
                 tensors.append(ComposedTensor(self.target.name(name), spec, self.names[kind]))
         return tensors
 
-    def _join_embeddings(self) -> TensorSpec:
-        """Return the embeddings of the joined vocabulary."""
-        embeddings = [names.find_embedding() for names in self.trunks.values()]
-        return build_owned_rows(
-            [embedding for embedding in embeddings if embedding is not None],
-            self.tokens,
-            list(self.trunks),
-        )
+    def _join_embeddings(self, own: TensorSpec) -> TensorSpec:
+        """Return the embeddings of the joined vocabulary; `own` are the text model's."""
+        tokens = self.tokens
+        found = [
+            (trunk.find_embedding(), tokens.row_maps.get(name))
+            for name, trunk in self.trunks.items()
+        ]
+        sources = [(spec, row_map) for spec, row_map in found if spec is not None and row_map]
+        if tokens.rows is None or not sources:
+            return own
+        return build_owned_rows(sources, tokens.rows)
 
     def _build_files(self) -> dict[str, Any]:
         names = list_token_names(self.specialists)

@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from emberge.merging import TokenPlan
 from emberge.tensor_files import DerivedTensor, RowReader, TensorSpec
 
 if TYPE_CHECKING:
@@ -55,27 +54,29 @@ class OwnedRows(DerivedTensor):
 
 
 def build_owned_rows(
-    embeddings: Sequence[TensorSpec], plan: TokenPlan, models: Sequence[str]
+    sources: Sequence[tuple[TensorSpec, Sequence[int]]], row_count: int
 ) -> TensorSpec:
-    """Return the composed model's embeddings: the first model's, unchanged if it has all tokens."""
-    text_embedding = embeddings[0]
-    maps = [plan.row_maps[name] for name in models if name in plan.row_maps]
-    if plan.rows is None or not maps or list(maps[0]) == list(range(text_embedding.shape[0])):
-        return text_embedding
-    owners = array("b", [_NO_OWNER]) * plan.rows
-    places = array("q", [0]) * plan.rows
-    for row in range(plan.rows):
-        for owner, index in enumerate(maps):
-            if index[row] >= 0:
-                owners[row], places[row] = owner, index[row]
+    """Return the composed model's embeddings: the first model's, unchanged if it has all tokens.
+
+    `sources` are each model's embeddings, and for each row of the result the model's own row, -1 for none.
+    """
+    embedding, row_map = sources[0]
+    if list(row_map) == list(range(embedding.shape[0])):
+        return embedding
+    owners = array("b", [_NO_OWNER]) * row_count
+    places = array("q", [0]) * row_count
+    for row in range(row_count):
+        for owner, (_, source_rows) in enumerate(sources):
+            if source_rows[row] >= 0:
+                owners[row], places[row] = owner, source_rows[row]
                 break
     return OwnedRows(
-        text_embedding.name,
-        (plan.rows, *text_embedding.shape[1:]),
-        text_embedding.dtype,
-        text_embedding.file,
-        text_embedding.offset,
-        origins=tuple(embeddings),
+        embedding.name,
+        (row_count, *embedding.shape[1:]),
+        embedding.dtype,
+        embedding.file,
+        embedding.offset,
+        origins=tuple(origin for origin, _ in sources),
         owners=owners,
         places=places,
     )

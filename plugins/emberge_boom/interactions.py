@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import re
+from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import combinations
@@ -218,14 +219,16 @@ def split_by_set(entries: Sequence[DataEntry]) -> dict[str, DataEntry]:
     Raises:
         DataError: if the names of the datasets cannot be known.
     """
-    labelled_entries = [labelled for entry in entries for labelled in _split_entry(entry)]
-    labels = [re.sub(r"[^\w.-]+", "-", label) for label, _ in labelled_entries]
-    repeated_labels = {label for label in labels if labels.count(label) > 1}
-    named = {
-        f"{label}-{number}" if label in repeated_labels else label: entry
-        for number, (label, (_, entry)) in enumerate(zip(labels, labelled_entries, strict=True))
+    entries_by_label: dict[str, list[DataEntry]] = defaultdict(list)
+    for whole_entry in entries:
+        for name, entry in _split_entry(whole_entry):
+            entries_by_label[re.sub(r"[^\w.-]+", "-", name)].append(entry)
+    entry_by_label = {
+        f"{label}-{number}" if len(same_label) > 1 else label: entry
+        for label, same_label in entries_by_label.items()
+        for number, entry in enumerate(sorted(same_label, key=repr))
     }
-    return dict(sorted(named.items()))
+    return dict(sorted(entry_by_label.items()))
 
 
 def _split_entry(entry: DataEntry) -> list[tuple[str, DataEntry]]:

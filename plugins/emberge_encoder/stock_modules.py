@@ -12,7 +12,7 @@ from emberge import CheckpointError
 from emberge.model_folder import ModuleFolder
 from torch import Tensor, nn
 
-from emberge_encoder.text.trunk_weights import refuse_pickles
+from emberge_encoder.text.trunk_weights import refuse_pickled_module
 
 
 def run_modules(modules: Sequence[nn.Module], features: dict[str, Any]) -> Tensor:
@@ -52,12 +52,7 @@ def load_stock_module(folder: Path, entry: ModuleFolder) -> Any:
     if kind is None:
         raise CheckpointError(f"{folder}/modules.json: no stock module '{entry.kind}' is known")
     module_folder = folder / entry.path
-    # Without this one file the library unpickles pytorch_model.bin.
-    if not (module_folder / "model.safetensors").is_file() and list(module_folder.glob("*.bin")):
-        refuse_pickles(module_folder)
-        raise CheckpointError(
-            f"{module_folder}: has no model.safetensors, the weights of a module; get it"
-        )
+    refuse_pickled_module(module_folder)
     try:
         return kind.load(str(folder), subfolder=entry.path)
     except (OSError, ValueError, TypeError, KeyError, RuntimeError, json.JSONDecodeError) as error:

@@ -82,7 +82,7 @@ class TextEncoder(LayoutOptions):
             data: ./pairs.jsonl
             loss: infonce
             sampler: batch_shuffle
-            backbone: {text_encoder: {pooling: mean, max_length: 256, lora: {rank: 16}}}
+            backbone: {text_encoder: {pooling: mean, max_length: 256, lora: {rank: 16, fold: true}}}
     """
 
     attention: Attention = "as is"

@@ -111,8 +111,13 @@ class HeadTask:
         if self.data.has_media:
             joined = [_join_pair(*pair) for pair in zip(texts, seconds, strict=True)]
             return list(self.encoder.tokenise(joined, prompt="", max_length=self.max_length))
-        pairs = [second for second in seconds if second is not None]
-        located = self.encoder.locate(texts, pairs or None, max_length=self.max_length)
+        given_seconds = [second for second in seconds if second is not None]
+        if (
+            0 < len(given_seconds) < len(texts)
+        ):  # of development sets with and without a second text
+            pairs = zip(texts, seconds, strict=True)
+            return [self.tokenise([text], [second])[0] for text, second in pairs]
+        located = self.encoder.locate(texts, given_seconds or None, max_length=self.max_length)
         return [text.tokens for text in located]
 
     def read_target(self, row: TaskRow) -> Any:

@@ -13,7 +13,11 @@ from emberge.model_folder import Checkpoint, TextLimit, read_object
 
 from emberge_encoder.layout import require_stock_modules
 from emberge_encoder.text.tokenizer import require_vocabulary
-from emberge_encoder.text.trunk_weights import refuse_foreign_classes, refuse_pickles
+from emberge_encoder.text.trunk_weights import (
+    refuse_foreign_classes,
+    refuse_pickled_module,
+    refuse_pickles,
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,7 +42,7 @@ class StockBackbone(Backbone):
             return EncoderFacts(problems=(str(error),))
 
     def read_facts(self, checkpoint: Path, config: Mapping[str, Any]) -> EncoderFacts:
-        """Return the encoder's facts, of which the dimension is known, by the folder and its trunk's config.
+        """Return the encoder's facts, always with its dimension, from the folder and its trunk's config.
 
         Raises:
             CheckpointError: if no such encoder can be loaded from the folder.
@@ -95,7 +99,7 @@ def read_trunk_config(trunk: Path) -> Mapping[str, Any]:
 
 
 def has_architecture(config: Mapping[str, Any], ending: str) -> bool:
-    """Return whether a config names a class whose name ends so."""
+    """Return whether a config names a class whose name ends in `ending`."""
     names = config.get("architectures")
     return isinstance(names, list) and any(str(name).endswith(ending) for name in names)
 
@@ -116,7 +120,10 @@ def load_stock_model(
     """
     import torch
 
-    refuse_pickles(find_trunk(folder))
+    trunk = find_trunk(folder)
+    refuse_pickles(trunk)
+    for module in Checkpoint(folder).modules[1:]:
+        refuse_pickled_module(folder / module.path)
     try:
         with silence_transformers(), torch.random.fork_rng(devices=()):
             torch.manual_seed(0)  # new weights are the same in each load
@@ -131,7 +138,7 @@ def load_stock_model(
         raise CheckpointError(f"{folder}: cannot be loaded: {error}") from error
     require_vocabulary(model.tokenizer, folder)
     _require_weights(model, folder, fresh)
-    longest = TextLimit.read(find_trunk(folder)).longest
+    longest = TextLimit.read(trunk).longest
     for module in model.modules():
         if longest is not None and hasattr(module, "auto_model"):
             module.max_seq_length = min(module.max_seq_length or longest, longest)

@@ -86,6 +86,20 @@ def refuse_pickles(folder: Path) -> None:
     raise CheckpointError(f"{folder}: holds no weights (*.safetensors)")
 
 
+def refuse_pickled_module(folder: Path) -> None:
+    """Refuse a stock module whose weights are a pickle.
+
+    Raises:
+        CheckpointError: if they are; the message has the command that converts them, or the missing file.
+    """
+    # Without this one file the library unpickles pytorch_model.bin.
+    if not (folder / "model.safetensors").is_file() and list(folder.glob("*.bin")):
+        refuse_pickles(folder)
+        raise CheckpointError(
+            f"{folder}: has no model.safetensors, the weights of a module; get it"
+        )
+
+
 def refuse_foreign_classes(path: Path, config: Mapping[str, Any]) -> None:
     """Refuse a config whose model class neither transformers nor a plugin defines.
 

@@ -97,8 +97,8 @@ class DatasetBatches(Batches):
 class TokenBatches(DatasetBatches):
     """Batches of one dataset of single texts: rows in a random order, about `limit` tokens per batch.
 
-    The position of a row's first token decides its batch, so batches differ from `limit` by less than one
-    row. `size` is the mean number of rows.
+    The position of a row's last token decides its batch, so batches differ from `limit` by less than one row,
+    and none is empty. `size` is the mean number of rows.
     """
 
     limit: int = 0
@@ -115,25 +115,25 @@ class TokenBatches(DatasetBatches):
         return self.info.tokens[take_rows(self.rows)]
 
     @functools.cached_property
-    def _tokens_before(self) -> dict[int, NDArray[np.int64]]:
-        """Map the seed of the newest order to the number of tokens before each of its rows."""
+    def _last_tokens(self) -> dict[int, NDArray[np.int64]]:
+        """Map the seed of the newest order to the position of each row's last token."""
         return {}
 
     def _draw_positions(self, seed: int, number: int) -> NDArray[np.int64]:
         import numpy as np
 
         positions = self._draw_order(seed)
-        if seed not in self._tokens_before:
-            self._tokens_before.clear()
-            lengths = self._lengths[positions]
-            self._tokens_before[seed] = np.cumsum(lengths) - lengths
-        before = self._tokens_before[seed]
-        first, last = np.searchsorted(before, [number * self.limit, (number + 1) * self.limit])
-        batch_positions = positions[first:last]
-        row_end = (number + 1) * self.limit - int(self._lengths.sum())
-        if row_end > 0 and self.tail == "wrap":
-            wrapped_count = int(np.searchsorted(before, row_end))
-            return np.concatenate([batch_positions, positions[: min(wrapped_count, int(first))]])
+        if seed not in self._last_tokens:
+            self._last_tokens.clear()
+            self._last_tokens[seed] = np.cumsum(self._lengths[positions]) - 1
+        last_tokens = self._last_tokens[seed]
+        start, end = number * self.limit, (number + 1) * self.limit
+        first_row, next_row = np.searchsorted(last_tokens, [start, end])
+        batch_positions = positions[first_row:next_row]
+        missing_tokens = end - int(self._lengths.sum())
+        if missing_tokens > 0 and self.tail == "wrap":
+            wrapped_rows = np.searchsorted(last_tokens, missing_tokens)
+            return np.concatenate([batch_positions, positions[: min(wrapped_rows, first_row)]])
         return batch_positions
 
 

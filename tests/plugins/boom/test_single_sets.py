@@ -31,8 +31,7 @@ def test_entries_go_by_their_names_or_numbers(tmp_path: Path) -> None:
         DataEntry(hub="me/questions"),
         entry("pairs.jsonl.gz", tmp_path),
         entry("b.csv", tmp_path, name="my set"),
+        *(entry(f"{folder}/x.jsonl", tmp_path) for folder in "ab"),
     ]
-    assert list(split_by_set(given)) == ["my-set", "pairs", "questions"]
+    assert list(split_by_set(given)) == ["my-set", "pairs", "questions", "x-0", "x-1"]
     assert split_by_set(given) == split_by_set(given[::-1])
-    given = [entry("a/x.jsonl", tmp_path), entry("b/x.jsonl", tmp_path)]
-    assert list(split_by_set(given)) == ["x-0", "x-1"]

@@ -271,6 +271,14 @@ def test_a_reranker_without_its_head_is_refused(
         CrossEncoder().load(folder, device="cpu", dtype="float32")
 
 
+def test_a_pickle_of_any_module_is_refused(folders: Mapping[str, Path], tmp_path: Path) -> None:
+    copy = shutil.copytree(folders["colbert"], tmp_path / "copy")
+    (weights,) = copy.glob("*_Dense/model.safetensors")
+    weights.rename(weights.with_name("pytorch_model.bin"))
+    with pytest.raises(CheckpointError, match="_Dense: its weights are a pickle"):
+        MultiVector().load(copy, device="cpu", dtype="float32")
+
+
 @pytest.mark.parametrize(("backbone", "name"), [(Splade(), "splade"), (MultiVector(), "colbert")])
 def test_queries_and_documents_keep_their_places_in_a_batch(
     folders: Mapping[str, Path], backbone: Backbone, name: str

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import json
 from pathlib import Path
 from typing import Any
@@ -9,7 +10,9 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+import yaml
 from emberge import CheckpointError, Encoder
+from emberge.contracts import from_json
 from emberge.encoding import TextEmbedder
 from emberge.merging import MergeInput
 from emberge_encoder.text.lora import Lora
@@ -141,3 +144,9 @@ def test_what_an_adapter_cannot_hold_is_refused_before_training(
     assert f"its {next(iter(options))} would be lost" in fault
     assert "fold: true" in fault
     assert not TextEncoder(lora=Lora(fold=True), **options).describe(folder).problems
+
+
+def test_the_documented_example_is_not_refused(bert: Path) -> None:
+    example = inspect.cleandoc(TextEncoder.__doc__ or "").partition("Example:\n")[2]
+    options = yaml.safe_load(example)["trained"]["train"]["backbone"]["text_encoder"]
+    assert not from_json(TextEncoder, options | {"max_length": 16}).describe(bert).problems

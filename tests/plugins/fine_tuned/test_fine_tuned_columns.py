@@ -70,6 +70,7 @@ def test_a_test_set_of_another_corpus_has_its_own_columns_and_labels(
     same = "".join(json.dumps(row) + "\n" for row in rows(20, 7))
     (folder / "same.jsonl").write_text(same)
     pairs = by_test(folder, second="other")
+    pairs = replace(pairs, dev=(*pairs.dev, other(folder, second="")))
     written = replace(source(folder, "same"), name="written")
     entry = replace(pairs, test=(other(folder, second="answer"), written))
     first, second = scored(tuner(entry), bert, tmp_path / "pairs")

@@ -97,9 +97,9 @@ def mixtures(draw: st.DrawFn) -> tuple[Pool, dict[str, float], int]:
 def test_shares_of_tokens_are_kept_to_a_window(
     drawn: tuple[Pool, dict[str, float], int], seed: int
 ) -> None:
-    """A window is in the batch in which its first token is.
+    """A window is in the batch in which its last token is.
 
-    So before any batch of a pass a set is ahead of its share by less than a window, and never behind it.
+    So before any batch of a pass a set is behind its share by less than a window, and never ahead of it.
     """
     pool, shares, size = drawn
     rest = (1 - sum(shares.values())) / (len(pool) - len(shares))
@@ -108,13 +108,13 @@ def test_shares_of_tokens_are_kept_to_a_window(
         assert info.tokens is not None
         quota, longest = round(shares.get(info.name, rest) * size), int(info.tokens.max())
         one_pass = int(info.tokens.sum()) // quota
-        ahead = 0
+        behind = 0
         for number, batch in enumerate(batches):
-            ahead = 0 if number % one_pass == 0 else ahead
+            behind = 0 if number % one_pass == 0 else behind
             taken = tokens_of(batch, pool)[info.name]
             assert abs(taken - quota) < longest
-            ahead += taken - quota
-            assert 0 <= ahead < longest
+            behind += quota - taken
+            assert 0 <= behind < longest
 
 
 PAIRS = {DatasetInfo("pairs", "retrieval", 9): range(9)}

@@ -17,6 +17,7 @@ from emberge_train.samplers.batches_of_one_dataset import (
 )
 from emberge_train.samplers.proportional import Proportional
 from emberge_train.samplers.two_stage import TwoStage
+from numpy.typing import NDArray
 
 from tests.support.laws import find_broken_law
 
@@ -225,9 +226,12 @@ def _texts(lengths: Sequence[int]) -> Pool:
     return {info: range(len(lengths))}
 
 
+# Of the four, the last begins in the first batch and ends after it.
+@pytest.mark.parametrize(
+    "lengths", [np.random.default_rng(0).integers(3, 60, 500), np.full(4, 59)], ids=["500", "four"]
+)
 @pytest.mark.parametrize("tail", ["drop", "keep", "wrap"])
-def test_batches_of_tokens_are_full_but_for_a_text(tail: Tail) -> None:
-    lengths = np.random.default_rng(0).integers(3, 60, 500)
+def test_batches_of_tokens_are_full_but_for_a_text(tail: Tail, lengths: NDArray[np.int64]) -> None:
     sampler = BatchShuffle(batch_tokens=PerDataset(default=200), tail=tail)
     batches = [batch.parts[0].rows for batch in sampler.batches(_texts(lengths), 3)]
     sizes = sorted(int(lengths[np.asarray(rows)].sum()) for rows in batches)
@@ -235,12 +239,12 @@ def test_batches_of_tokens_are_full_but_for_a_text(tail: Tail) -> None:
     assert len(batches) == full + (tail != "drop")
     short = sizes[:1] if tail == "keep" else []
     assert all(200 - 60 < size < 200 + 60 for size in sizes[len(short) :])
-    assert all(abs(size - rest) < 60 for size in short)
+    assert all(size > 0 and abs(size - rest) < 60 for size in short)
     rows = sorted(int(row) for batch in batches for row in batch)
     if tail == "keep":
-        assert rows == list(range(500))
+        assert rows == list(range(len(lengths)))
     else:
-        assert len(set(rows)) >= 500 - (60 if tail == "drop" else 0)
+        assert len(set(rows)) >= len(lengths) - (60 if tail == "drop" else 0)
     assert all(len(set(map(int, batch))) == len(batch) for batch in batches)
 
 
