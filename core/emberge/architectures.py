@@ -103,10 +103,9 @@ def find_config_class(model_type: str | None) -> Any:
 
 
 def has_config_class(model_type: str | None) -> bool:
-    """Return whether a plugin or transformers has a config class of a model type, without importing it."""
+    """Return whether there is a config class of a model type, which is imported only if no table has it."""
     if model_type in _ADDED_ARCHITECTURES or model_type in read_model_types("CONFIG_MAPPING_NAMES"):
         return True
-    # A few types are in no table.
     return find_config_class(model_type) is not None
 
 

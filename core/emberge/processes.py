@@ -25,11 +25,9 @@ def find_error_lines(printed: Iterable[str]) -> list[str]:
 
 def explain_end(code: int, printed: Iterable[str]) -> str:
     """Return why a child ended: the last error that it printed, else its signal or exit code."""
-    error_lines = [line for line in find_error_lines(printed) if line.startswith(_ERROR_PREFIX)][
-        -1:
-    ]
-    if error_lines:
-        return error_lines[0].removeprefix(_ERROR_PREFIX)
+    last_line = "".join(find_error_lines(printed)[-1:])
+    if last_line.startswith(_ERROR_PREFIX):
+        return last_line.removeprefix(_ERROR_PREFIX)
     return f"killed by signal {-code}" if code < 0 else f"exit code {code}"
 
 
@@ -38,6 +36,7 @@ def explain_end(code: int, printed: Iterable[str]) -> str:
 _RANK_VARIABLE, _SIZE_VARIABLE, _STARTER_VARIABLE = "RANK", "WORLD_SIZE", "EMBERGE_RANKS_STARTER"
 # Address at which ranks of this machine find each other.
 _LOCAL_ADDRESS = "127.0.0.1"
+_START_REMEDY = "start by torchrun or accelerate launch, or use --ranks"
 
 
 def read_rank_and_size(environment: Mapping[str, str] = os.environ) -> tuple[int, int]:
@@ -54,8 +53,7 @@ def read_rank_and_size(environment: Mapping[str, str] = os.environ) -> tuple[int
         rank, size = -1, 0
     if not 0 <= rank < size:
         raise RecipeError(
-            f"RANK={rank_text} and WORLD_SIZE={size_text} are no rank and number of ranks; start by torchrun "
-            "or accelerate launch, or use --ranks"
+            f"RANK={rank_text} and WORLD_SIZE={size_text} are no rank and number of ranks; {_START_REMEDY}"
         )
     return rank, size
 
@@ -64,15 +62,17 @@ def choose_rank_count(ranks: int | None, machine: Machine) -> int:
     """Return the number of ranks that shall run: `ranks` of `--ranks`, else those that a launcher started.
 
     Raises:
-        RecipeError: if a launcher started another number, or the machine has too few GPUs.
+        RecipeError: if a launcher started another number or set no number, or the machine has too few GPUs.
     """
     _, started = read_rank_and_size()
     count = started if ranks is None else ranks
     if started not in (1, count):
         raise RecipeError(f"--ranks {count}, and the launcher started {started}; leave --ranks out")
     device_count = len(machine.devices)
-    ranks_here = int(os.environ.get("LOCAL_WORLD_SIZE", count))
-    if machine.device.startswith("cuda") and ranks_here > device_count:
+    ranks_here = os.environ.get("LOCAL_WORLD_SIZE", str(count))
+    if not ranks_here.isdecimal():
+        raise RecipeError(f"LOCAL_WORLD_SIZE={ranks_here} is no number of ranks; {_START_REMEDY}")
+    if machine.device.startswith("cuda") and int(ranks_here) > device_count:
         raise RecipeError(
             f"{ranks_here} ranks on this machine, which has {device_count} GPUs for them; take as many, or "
             "--devices cpu"

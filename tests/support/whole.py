@@ -57,6 +57,18 @@ def edit(folder: Path, file: str, **changes: Any) -> None:
     path.write_text(json.dumps({**json.loads(path.read_text()), **changes}))
 
 
+def move_trunk(folder: Path) -> Path:
+    """Move the transformer's files from a model's root into a folder of their own."""
+    (folder / "0_Transformer").mkdir()
+    stay = ("modules.json", "config_sentence_transformers.json")
+    for path in [p for p in folder.iterdir() if p.is_file() and p.name not in stay]:
+        path.rename(folder / "0_Transformer" / path.name)
+    listed = json.loads((folder / "modules.json").read_text())
+    listed[0]["path"] = "0_Transformer"
+    (folder / "modules.json").write_text(json.dumps(listed))
+    return folder
+
+
 def embed(folder: Path) -> Tensor:
     """Embeddings by the plain class."""
     from sentence_transformers import SentenceTransformer

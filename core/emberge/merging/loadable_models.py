@@ -66,19 +66,16 @@ def open_whole_model(model: Model, work: Path, machine: Machine | None = None) -
 
 def _build_whole_model(model: Model, adapter: Path, out: Path, machine: Machine | None) -> None:
     """Write the adapted model's folder at `out`."""
-    from emberge.merging.run_plan import identify_content  # these load torch
-    from emberge.merging.streaming.jobs import CopyJob
+    from emberge.merging.streaming.jobs import CopyJob  # these load torch
     from emberge.merging.streaming.stream import build_checkpoint
     from emberge.tensor_files import FileSource, TensorReader
 
     adapted = open_model(model.folder, adapter)
     specs = _list_adapted_specs(adapted.tensor_names)
-    content = identify_content(
-        MergeInput(model.name, model.folder, fingerprint=model.fingerprint, adapter=adapter)
-    )
+    merged = MergeInput(model.name, model.folder, fingerprint=model.fingerprint, adapter=adapter)
     with TensorReader() as reader:
         jobs = [CopyJob(spec, FileSource(model.name, spec, reader)) for spec in specs]
-        key = hashlib.sha256(json.dumps(content).encode()).hexdigest()
+        key = hashlib.sha256(json.dumps(merged.identify_content()).encode()).hexdigest()
         build_checkpoint(jobs, out, template=adapted, key=key, machine=machine)
 
 

@@ -39,7 +39,6 @@ def plan_merge(request: MergeRequest, *, needs_weights: bool = False) -> MergePl
 
     No weights are read, and nothing is raised. If it `needs_weights`, a model without weights is a problem.
     """
-    files = request.list_files()
     names_by_model, checkpoints, header_problems = _read_headers(
         request, needs_weights=needs_weights
     )
@@ -51,9 +50,12 @@ def plan_merge(request: MergeRequest, *, needs_weights: bool = False) -> MergePl
         template, template_names = _find_template(request, checkpoints, names_by_model)
         if template is not None:
             problems += find_template_problems(request, template, template_names)
+        # A plan with problems is made again, so it needs no files.
+        files = [] if header_problems else request.list_files()
     except EmbergeError as error:
+        problems.append(Problem(str(error)))
         return MergePlan(
-            request=request, problems=(*problems, Problem(str(error))), future_models=unseen
+            request=request, problems=tuple(dict.fromkeys(problems)), future_models=unseen
         )
     plan = MergePlan(
         request=request,

@@ -6,10 +6,11 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from emberge.contracts import MergeStrategy, MergeTransform, Stage, walk_stages
+from emberge.contracts import MergeStrategy, MergeTransform, PerModel, Stage, walk_stages
 from emberge.errors import Problem, suggest
+from emberge.merging.chain import ModelOptions, simplify_name
 from emberge.merging.merge_plan import MergePlan
-from emberge.merging.request import MergeRequest, find_option_problems
+from emberge.merging.request import MergeRequest
 from emberge.merging.template_checks import describe_omissions, describe_template_problems
 from emberge.model_folder import Checkpoint, JoinedFacts, ModelPair, TokenizerFiles, TrunkConfig
 from emberge.tensor_names import HEAD, TensorNames
@@ -40,7 +41,7 @@ def find_request_problems(request: MergeRequest) -> Iterator[Problem]:
     stages = [link for chain in request.chains for link in walk_stages(chain)]
     for model in request.inputs:
         if model.options:
-            yield from find_option_problems(model.name, model.options, stages)
+            yield from _find_option_problems(model.name, model.options, stages)
 
 
 def _find_chain_problems(
@@ -91,16 +92,38 @@ def _explain_order(link: Stage) -> str:
 
 def _explain_arity(link: Stage, models: int) -> str:
     least, most = link.arity.start, link.arity.stop - 1
+    limit, prefix = (least, "at least ") if models < least else (most, "at most ")
     allowed_counts = (
-        f"{least}"
-        if least == most
-        else f"at least {least}"
-        if models < least
-        else f"at most {most}"
+        f"{'' if least == most else prefix}{limit} {'model' if limit == 1 else 'models'}"
     )
-    noun = "model" if allowed_counts.endswith(" 1") or allowed_counts == "1" else "models"
     verb = "is 1" if models == 1 else f"are {models}"
-    return f"'{link.name_in_messages}' takes {allowed_counts} {noun} and there {verb}"
+    return f"'{link.name_in_messages}' takes {allowed_counts} and there {verb}"
+
+
+def _find_option_problems(
+    model: str, options: ModelOptions, stages: Sequence[Stage]
+) -> Iterator[Problem]:
+    """Yield the problems of one model's own options, given all stages of the merge."""
+    stage_by_name = {stage.name_in_recipes: stage for stage in stages}
+    stage_by_key = {simplify_name(name): stage for name, stage in stage_by_name.items()}
+    for name, schedules in options.items():
+        stage = stage_by_key.get(simplify_name(name))
+        if stage is None:
+            hint = suggest(name, stage_by_name)
+            yield Problem(f"'{model}' has options for '{name}', which is no link here{hint}")
+            continue
+        limits = {n: s.within for n, s in stage.schedules().items() if isinstance(s, PerModel)}
+        for option, schedule in schedules.items():
+            if option not in limits:
+                hint = suggest(option, limits) or f"; per model: {', '.join(limits) or 'nothing'}"
+                yield Problem(
+                    f"'{name}' has no option '{option}' that a model may set itself{hint}"
+                )
+                continue
+            try:
+                PerModel(list(schedule.entries), within=limits[option])
+            except ValueError as error:
+                yield Problem(f"'{model}': {name}.{option}: {error}")
 
 
 def _find_base_problems(request: MergeRequest) -> Iterator[Problem]:
@@ -293,7 +316,7 @@ def _describe_missing_values(plan: MergePlan) -> Iterator[str]:
     for tensor in plan.tensors:
         if tensor.action != "merge":
             continue
-        chain = plan.request.chains[plan.request.find_chain(tensor.name)]
+        chain = plan.request.chains[plan.request.find_chain_number(tensor.name)]
         schedules = [
             (f"the weight of '{model.name}'", model.weight)
             for model, source in zip(plan.request.inputs, tensor.sources, strict=True)

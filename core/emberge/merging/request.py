@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from emberge.contracts import (
     NumberRange,
-    PerModel,
     PerTensor,
     Stage,
     list_statistics_files,
     walk_stages,
 )
-from emberge.errors import Problem, suggest
-from emberge.merging.chain import ModelOptions, simplify_name
+from emberge.merging.chain import ModelOptions
 from emberge.model_folder import list_hashed_files
 from emberge.tensor_files import SHARD_BYTES
 
@@ -27,32 +25,6 @@ Dtype = Literal["float32", "float16", "bfloat16", "float64"]
 Compute = Literal["float32", "float64"]
 # Path of a file, its size in bytes, and the time of its last change in nanoseconds.
 FileState = tuple[str, int, int]
-
-
-def find_option_problems(
-    model: str, options: ModelOptions, stages: Sequence[Stage]
-) -> Iterator[Problem]:
-    """Yield the problems of one model's own options, given all stages of the merge."""
-    stage_by_name = {stage.name_in_recipes: stage for stage in stages}
-    stage_by_key = {simplify_name(name): stage for name, stage in stage_by_name.items()}
-    for name, schedules in options.items():
-        stage = stage_by_key.get(simplify_name(name))
-        if stage is None:
-            hint = suggest(name, stage_by_name)
-            yield Problem(f"'{model}' has options for '{name}', which is no link here{hint}")
-            continue
-        limits = {n: s.within for n, s in stage.schedules().items() if isinstance(s, PerModel)}
-        for option, schedule in schedules.items():
-            if option not in limits:
-                hint = suggest(option, limits) or f"; per model: {', '.join(limits) or 'nothing'}"
-                yield Problem(
-                    f"'{name}' has no option '{option}' that a model may set itself{hint}"
-                )
-                continue
-            try:
-                PerModel(list(schedule.entries), within=limits[option])
-            except ValueError as error:
-                yield Problem(f"'{model}': {name}.{option}: {error}")
 
 
 @dataclass(frozen=True)
@@ -80,6 +52,11 @@ class MergeInput:
         files = [path for folder in folders for path in list_hashed_files(folder)]
         stats = [(str(path), path.stat()) for path in files]
         return [(path, status.st_size, status.st_mtime_ns) for path, status in stats]
+
+    def identify_content(self) -> str | list[Any]:
+        """Return what identifies the content: the fingerprint, or the folders and the states of the files."""
+        folders = [folder.resolve() for folder in (self.folder, self.adapter) if folder is not None]
+        return self.fingerprint or [*map(str, folders), self.list_files()]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -162,7 +139,7 @@ class MergeRequest:
         others = [MergeInput("", one) for one in (self.template, self.tokenizer) if one is not None]
         return [state for m in (*self.all_inputs, *others) for state in m.list_files()]
 
-    def find_chain(self, name: str) -> int:
+    def find_chain_number(self, name: str) -> int:
         """Return the index in `chains` of the strategy that owns a tensor."""
         for number, rule in enumerate(self.rules):
             if rule.matches(name):

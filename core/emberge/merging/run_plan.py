@@ -167,17 +167,10 @@ def _hash_request(plan: MergePlan, header: Mapping[str, str]) -> str:
     ]
     for model in request.all_inputs:
         settings = (repr(model.weight), model.group, repr(model.options), model.part)
-        facts += [(model.name, *settings), identify_content(model)]
+        facts += [(model.name, *settings), model.identify_content()]
+    if request.template is not None:
+        facts.append(MergeInput("", request.template).identify_content())
     return hashlib.sha256(json.dumps(facts, default=str).encode()).hexdigest()
-
-
-def identify_content(model: MergeInput) -> str | list[Any]:
-    """Return what identifies a model's content: its fingerprint, or its files with sizes and times."""
-    if model.fingerprint:
-        return model.fingerprint
-    assert model.folder is not None
-    folders = [folder.resolve() for folder in (model.folder, model.adapter) if folder is not None]
-    return [*map(str, folders), model.list_files()]
 
 
 def build_header(plan: MergePlan, provenance: Mapping[str, Any]) -> dict[str, str]:
@@ -241,7 +234,7 @@ def _build_merge_job(
     kernels: KernelLibrary | None,
 ) -> MergeJob:
     """Build the job that merges a tensor by its chain from the models that have it."""
-    request, number = plan.request, plan.request.find_chain(tensor.name)
+    request, number = plan.request, plan.request.find_chain_number(tensor.name)
     present = [(m, s) for m, s in zip(request.inputs, tensor.sources, strict=True) if s is not None]
     base = None
     if tensor.base is not None and any(

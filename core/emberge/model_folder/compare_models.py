@@ -264,25 +264,24 @@ class JoinedFacts:
         own_fact = holders.get(self.template_name)
         is_equal = len({fact.value for fact in holders.values()}) == 1
         is_head = all(fact.file_reason == HEAD_REASON for fact in holders.values())
-        keeps = own_fact is not None and (self.is_chosen or is_equal or not is_head)
-        losers = [
-            holder
-            for holder in holders
-            if not (keeps and (is_equal or holder == self.template_name))
-        ]
-        if is_head and (keeps or (is_equal and not self.is_chosen)):
-            self.heads.append(name)
+        losers = [*holders]
         if own_fact is None and self.is_chosen:
             self._choose(f"{_quote(losers)} has {name}, and '{self.template_name}' none")
-        elif not is_equal:
-            kept = f"; that of '{self.template_name}' is kept" if keeps else ""
-            self.warnings.append(f"{name} differs and is left out: of {_quote(losers)}{kept}")
-            self._removed += [] if keeps else [name]
-        else:
+        elif is_equal:
+            losers = []
             holder, fact = next(iter(holders.items()))
             if own_fact is None or (is_head and self._find_silent(fact)):
                 self._written.append((holder, fact))
-            losers = []
+        else:
+            kept = ""
+            if own_fact is not None and (self.is_chosen or not is_head):
+                losers.remove(self.template_name)
+                kept = f"; that of '{self.template_name}' is kept"
+            elif own_fact is not None:
+                self._removed.append(own_fact.file)
+            self.warnings.append(f"{name} differs and is left out: of {_quote(losers)}{kept}")
+        if is_head and len(losers) < len(holders):
+            self.heads.append(name)
         for loser in losers:
             self.left_files.setdefault(loser, []).append(name)
 

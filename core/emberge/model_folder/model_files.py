@@ -114,14 +114,20 @@ def list_published_files(folder: Path) -> Iterator[Path]:
 
 
 def list_hashed_files(folder: Path) -> list[Path]:
-    """Return the files of a model folder that decide its embeddings."""
+    """Return the files of a model folder that decide its embeddings.
+
+    Raises:
+        CheckpointError: if a folder may not be read.
+    """
     try:
         module_folders = [module.path for module in read_modules(folder)]
     except CheckpointError:
         module_folders = []  # the folder's check names the problem
     listed: list[Path] = []
-    for inner in dict.fromkeys(folder / name for name in ("", *module_folders, *EXTRA_FOLDERS)):
-        files = sorted(path for path in inner.iterdir() if path.is_file()) if inner.is_dir() else []
+    inner_folders = dict.fromkeys(folder / name for name in ("", *module_folders, *EXTRA_FOLDERS))
+    for inner in filter(Path.is_dir, inner_folders):
+        require_sound(inner, folder)
+        files = sorted(path for path in inner.iterdir() if path.is_file())
         rule_by_file = {path: rule for path in files if (rule := find_rule(path.name)) is not None}
         has_safetensors = any(path.suffix == ".safetensors" for path in rule_by_file)
         wanted = ("yes",) if has_safetensors else ("yes", "alone")
@@ -133,7 +139,7 @@ def hash_model(folder: Path, cache: HashCache | None = None, adapter: Path | Non
     """Return a hash of all files that decide a model's embeddings, including an adapter's.
 
     Raises:
-        CheckpointError: if the folder has no file of a model.
+        CheckpointError: if the folder has no file of a model, or may not be read.
     """
     files = {file.relative_to(folder).as_posix(): file for file in list_hashed_files(folder)}
     if not files:

@@ -259,7 +259,9 @@ _STORES: Mapping[str, Callable[[Path, Checkpoint, int], Path]] = {
 def write_fact(fact: Fact, member: Checkpoint, out: Path, template: Checkpoint) -> None:
     """Write a member's fact into `out`, a copy of the template's folder."""
     if fact.file:
-        target = template.locate_in_trunk(fact.label) if "/" in fact.file else fact.file
+        # Only a file of the member's trunk has another label than its path.
+        is_in_trunk = fact.label != fact.file
+        target = template.locate_in_trunk(fact.label) if is_in_trunk else fact.file
         copy_file(member.folder / fact.file, out / target, member.folder)
         return
     path = _STORES[fact.store](out, template, fact.module_number)

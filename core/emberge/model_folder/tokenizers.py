@@ -47,10 +47,9 @@ class TokenizerFiles:
         """
         content = read_object(self.json_path)
         model, added = content.get("model"), content.get("added_tokens")
-        has_tokens = isinstance(added, list) and all(isinstance(token, dict) for token in added)
-        if not isinstance(model, dict) or not has_tokens:
+        if not (isinstance(model, dict) and isinstance(added, list) and _have_ids(model, added)):
             raise CheckpointError(
-                f"{self.json_path}: is no tokenizer, as it has no model or no added_tokens; get it again"
+                f"{self.json_path}: is no tokenizer: model or added_tokens lack tokens or ids; get it again"
             )
         return {**content, "model": {**model, "type": _find_algorithm(model)}}
 
@@ -98,6 +97,18 @@ def read_chat_template(folder: Path) -> Any:
     stored = (folder / name for name in ("chat_template.json", "tokenizer_config.json"))
     templates = (read_object_if_any(path).get("chat_template") for path in stored)
     return next((template for template in templates if template is not None), None)
+
+
+def _have_ids(model: Mapping[str, Any], added: list[Any]) -> bool:
+    """Return whether a tokenizer.json's tokens have ids or are listed, and the added tokens have texts."""
+    vocabulary = model.get("vocab", {})
+    ids = vocabulary.values() if isinstance(vocabulary, dict) else ()
+    return {*map(type, ids)} <= {int} and all(
+        isinstance(token, dict)
+        and type(token.get("id")) is int
+        and isinstance(token.get("content"), str)
+        for token in added
+    )
 
 
 def _find_algorithm(model: Mapping[str, Any]) -> str:

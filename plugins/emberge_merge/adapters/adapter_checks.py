@@ -77,7 +77,7 @@ def _find_other_bases(
             continue
         other = Checkpoint(model.folder)
         hashes[model.folder.resolve()] = _hash_base(other) if other.has_weights else ""
-        if hashes[model.folder.resolve()] not in ("", own_hash):
+        if own_hash and hashes[model.folder.resolve()] not in ("", own_hash):
             yield Problem(
                 f"'{model.name}' lies on another base than '{base.name}'; only adapters of one base "
                 "add up"
@@ -86,7 +86,7 @@ def _find_other_bases(
 
 def _hash_base(base: Checkpoint) -> str:
     (origin,) = describe_base(base).values()
-    return str(origin["hash"])
+    return str(origin["hash"] or "")  # none for weights on a server
 
 
 def _list_changes(plan: MergePlan, base: TensorNames) -> Iterator[TensorPlan]:

@@ -11,11 +11,17 @@ from typing import Any
 import pytest
 import torch
 from emberge.merging import MergeInput, MergeRequest, plan_merge
-from emberge.merging.adapter_config import hash_origin, read_adapter_config
+from emberge.merging.adapter_config import (
+    AdapterConfig,
+    describe_base,
+    hash_origin,
+    read_adapter_config,
+    require_base,
+)
 from emberge.merging.adapter_reader import open_model
 from emberge.merging.apply_adapter import AdaptedSpec, LowRank, MagnitudeScale
 from emberge.model_folder import Checkpoint
-from emberge.tensor_files import TensorReader, TensorSpec, read_header
+from emberge.tensor_files import RemoteFile, TensorReader, TensorSpec, read_header
 from emberge_merge import Linear, Passthrough
 from safetensors.torch import load_file, save_file
 
@@ -424,7 +430,7 @@ def test_a_folder_of_metadata_alone_is_checked_as_far_as_it_goes(
 
 
 def test_the_hash_of_a_base_ignores_modules_after_its_trunk(tmp_path: Path) -> None:
-    def hash_of(folder: Path) -> str:
+    def hash_of(folder: Path) -> str | None:
         checkpoint = Checkpoint(folder)
         return hash_origin(checkpoint.tensor_names, checkpoint)
 
@@ -434,3 +440,15 @@ def test_the_hash_of_a_base_ignores_modules_after_its_trunk(tmp_path: Path) -> N
     before = hash_of(one)
     save_file({n: t + 1 for n, t in load_file(dense).items()}, dense, {"format": "pt"})
     assert hash_of(one) == before
+
+
+def test_a_base_on_a_server_is_not_compared_by_its_hash(tmp_path: Path) -> None:
+    save_file({"w": torch.ones(2)}, weights := tmp_path / "model.safetensors")
+    content = weights.read_bytes()
+    header = content[: 8 + int.from_bytes(content[:8], "little")]
+    RemoteFile(f"hf://me/one/{weights.name}", len(content), "v", None, header).write(weights)
+    weights.unlink()
+    base, record = Checkpoint(tmp_path), {"adapter_of": {"name": "one", "hash": "0"}}
+    metadata, config = {"emberge": json.dumps(record)}, AdapterConfig(tmp_path / "a", 1, 1.0)
+    require_base(config, metadata, base.tensor_names, base)
+    assert describe_base(base)["adapter_of"]["hash"] is None

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import shutil
 from pathlib import Path
 
 import pytest
 import torch
 from emberge import Machine, PerModel, PerTensor
-from emberge.merging import MergeInput, Rule
+from emberge.merging import MergeInput, MergeRequest, Rule, plan_merge
+from emberge.merging.run_plan import _hash_request
 from emberge.model_folder import Checkpoint
 from emberge_merge import Linear, MultiSlerp, SignConsensus, TaskArithmetic, Trim
 from safetensors import safe_open
@@ -54,6 +56,16 @@ def test_workers_and_memory_change_no_byte_of_a_merge(
         )
         found.append(digest(out))
     assert found[0] == found[1] == found[2]
+
+
+def test_a_killed_merge_is_not_continued_with_another_template(
+    berts: list[Path], bert: Path, tmp_path: Path
+) -> None:
+    template = shutil.copytree(bert, tmp_path / "template")
+    request = MergeRequest(inputs=(*inputs(berts),), strategy=(Linear(),), template=template)
+    before = _hash_request(plan_merge(request), {})
+    os.utime(template / "model.safetensors", (0, 0))
+    assert _hash_request(plan_merge(request), {}) != before
 
 
 def test_shards_hold_the_same_tensors(berts: list[Path], tmp_path: Path) -> None:

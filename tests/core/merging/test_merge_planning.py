@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import os
 import shutil
 from pathlib import Path
 from typing import Any
@@ -10,9 +12,16 @@ from typing import Any
 import pytest
 import torch
 from emberge import PerTensor
-from emberge.merging import MergeInput, MergePlan, MergeRequest, Rule, plan_merge
+from emberge.merging import (
+    MergeInput,
+    MergePlan,
+    MergeRequest,
+    Rule,
+    VocabularyPolicy,
+    plan_merge,
+)
 from emberge_merge import Linear, Slerp, TaskArithmetic
-from safetensors.torch import load_file, save_file
+from safetensors.torch import save_file
 from torch import Tensor
 
 from tests.support import tiny
@@ -142,11 +151,43 @@ def test_a_tensor_the_base_lacks_is_a_problem_and_one_only_it_has_is_left_out(
     assert found.dropped == ("v",)
 
 
-def test_tokens_without_a_row_are_a_warning(bert: Path, tmp_path: Path) -> None:
-    other = shutil.copytree(bert, tmp_path / "other")
-    content = json.loads((other / "tokenizer.json").read_text())
+def with_token(bert: Path, folder: Path) -> Path:
+    """A copy of a model whose tokenizer has one token more."""
+    path = shutil.copytree(bert, folder) / "tokenizer.json"
+    content = json.loads(path.read_text())
     content["added_tokens"].append({**content["added_tokens"][0], "id": 500, "content": "[NEW]"})
-    (other / "tokenizer.json").write_text(json.dumps(content))
+    path.write_text(json.dumps(content))
+    return folder
+
+
+@pytest.mark.parametrize("policy", ["token_aware", "union"])
+def test_tokens_are_not_matched_before_any_model_exists(
+    policy: Any, bert: Path, tmp_path: Path
+) -> None:
+    found = plan(
+        inputs=(MergeInput("x", None), MergeInput("y", None)),
+        base=MergeInput("base", bert),
+        template=with_token(bert, tmp_path / "template"),
+        strategy=(TaskArithmetic(),),
+        tokens=VocabularyPolicy(policy=policy),
+    )
+    assert not found.problems
+    assert found.future_models == {"x", "y"}
+
+
+def test_a_folder_that_may_not_be_read_is_a_problem(
+    bert: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: Any) -> None:
+        raise PermissionError(errno.EACCES, "Permission denied")
+
+    for function in ("scandir", "listdir"):
+        monkeypatch.setattr(os, function, refuse)
+    assert problems(bert) == f"{bert}: cannot be read (Permission denied)"
+
+
+def test_tokens_without_a_row_are_a_warning(bert: Path, tmp_path: Path) -> None:
+    other = with_token(bert, tmp_path / "other")
     found = plan(bert, other)
     assert not found.problems
     assert any('no model has a row for the tokens "[NEW]"' in said for said in found.warnings)
@@ -168,7 +209,6 @@ def test_a_plan_lists_every_problem_at_once(berts: list[Path], bert: Path) -> No
         MergeInput("c", bert, options={"slerb": {"t": PerTensor(1)}}),
     )
     said = problems(
-        *(),
         inputs=inputs,
         base=MergeInput("base", bert),
         strategy=(Slerp(),),
@@ -213,4 +253,3 @@ def test_another_model_type_is_the_only_problem_reported(bert: Path, tmp_path: P
     said = problems(bert, qwen)
     assert "model_type is 'bert' in one and 'qwen3' in the other" in said
     assert said.count("\n") == 0, "what follows from it is not told"
-    assert load_file(bert / "model.safetensors")

@@ -15,7 +15,7 @@ from emberge.model_folder import Checkpoint, describe_origin, hash_model
 
 from tests.support import tiny
 from tests.support.tolerance import assert_combined, assert_same_pass
-from tests.support.whole import edit, embed, files, merge, plan, problems, tensors
+from tests.support.whole import edit, embed, files, merge, move_trunk, plan, problems, tensors
 
 
 def inside(folder: Path, name: str, content: bytes = b"x") -> None:
@@ -135,14 +135,7 @@ def test_files_that_are_not_copied_are_named_with_a_reason(bert: Path, tmp_path:
 
 
 def test_a_chosen_tokenizer_is_written_into_the_trunks_folder(bert: Path, tmp_path: Path) -> None:
-    old = shutil.copytree(bert, tmp_path / "old")
-    (old / "0_Transformer").mkdir()
-    stay = ("modules.json", "config_sentence_transformers.json")
-    for path in [p for p in old.iterdir() if p.is_file() and p.name not in stay]:
-        path.rename(old / "0_Transformer" / path.name)
-    listed = json.loads((old / "modules.json").read_text())
-    listed[0]["path"] = "0_Transformer"
-    (old / "modules.json").write_text(json.dumps(listed))
+    old = move_trunk(shutil.copytree(bert, tmp_path / "old"))
     out = merge(tmp_path / "out", old, bert, tokenizer=bert)
     assert files(out).keys() == files(old).keys()
     assert_same_pass(embed(out), embed(bert), bert)

@@ -54,8 +54,18 @@ def test_the_algorithm_is_found_in_files_of_any_release(
     assert TokenizerFiles(tmp_path).read_json()["model"]["type"] == kind
 
 
-@pytest.mark.parametrize("content", [{"added_tokens": []}, {"model": {}}])
-def test_a_tokenizer_json_without_model_or_added_tokens_is_refused(
+@pytest.mark.parametrize(
+    "content",
+    [
+        *(
+            {"added_tokens": []},
+            {"model": {}},
+            {"model": {"vocab": {"a": "0"}}, "added_tokens": []},
+        ),
+        *({"model": {}, "added_tokens": [entry]} for entry in ({"id": 4}, {"content": "a"})),
+    ],
+)
+def test_a_tokenizer_json_without_model_added_tokens_or_ids_is_refused(
     content: Any, tmp_path: Path
 ) -> None:
     path = written(tmp_path / "tokenizer.json", content)

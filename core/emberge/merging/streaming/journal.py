@@ -60,13 +60,18 @@ class Journal:
     def mark(
         self, name: str, sync: Callable[[], None], remarks: Mapping[str, Any] | None = None
     ) -> None:
-        """Record a tensor as finished; sync and write the new names every few seconds."""
+        """Record a tensor as finished; sync and write the names of finished tensors every few seconds."""
         with self._lock:
             self._waiting.append(
                 _encode_entry(done=name, **({"remarks": remarks} if remarks else {}))
             )
             if time.monotonic() - self._last < SYNC_INTERVAL:
                 return
+        self.flush(sync)
+
+    def flush(self, sync: Callable[[], None]) -> None:
+        """Sync, and write the names of all finished tensors."""
+        with self._lock:
             batch, self._waiting = self._waiting, []
             self._last = time.monotonic()
         sync()

@@ -8,7 +8,7 @@ import threading
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -103,8 +103,7 @@ def run_jobs(
         if jobs_to_produce := [job for job in unit_jobs if job.spec.name not in done]:
             units.append(_Unit(unit_jobs, jobs_to_produce))
     jobs_at_work = [job for unit in units for job in unit.jobs]
-    if limits.memory is not None:
-        _require_memory(jobs_at_work, limits.memory)
+    limits = _limit_workers(jobs_at_work, limits)
     keep_freed_blocks()
     needs_torch = bool(limits.gpus) or any(job.needs_torch for job in jobs_at_work)
     with (
@@ -358,10 +357,7 @@ def _require_fit(job: TensorJob, rows: range, piece: Tensor | np.ndarray) -> Non
 
 
 def _choose_block_size(job: TensorJob, limits: SchedulerLimits) -> int:
-    """Return the number of elements to produce at once.
-
-    All threads and the pieces that wait to be written take at most the memory of the limits.
-    """
+    """Return how many elements to produce at once, so that the pieces of all threads fit into the memory."""
     element_bytes = max(1, job.row_bytes // max(1, job.grid[1]))
     produced_bytes = PRODUCED_BYTES if job.kernels is None else KERNEL_PRODUCED_BYTES
     fitting = max(1, produced_bytes // element_bytes)
@@ -378,9 +374,15 @@ def count_queue_bytes(memory: int | None) -> int:
     return QUEUE_BYTES if memory is None else min(QUEUE_BYTES, memory // 4)
 
 
-def _require_memory(jobs: Sequence[TensorJob], memory: int) -> None:
-    """Refuse a job whose smallest piece needs more than `memory` bytes."""
-    queued = count_queue_bytes(memory)
+def _limit_workers(jobs: Sequence[TensorJob], limits: SchedulerLimits) -> SchedulerLimits:
+    """Return the limits with as many workers as can each produce the largest of the jobs' smallest pieces.
+
+    Raises:
+        CheckpointError: if one such piece needs more memory than the limit.
+    """
+    if (memory := limits.memory) is None:
+        return limits
+    queued, workers = count_queue_bytes(memory), limits.workers
     for job in jobs:
         need = job.row_bytes * job.grid[0] if job.whole else job.row_bytes
         if need + queued > memory:
@@ -391,6 +393,8 @@ def _require_memory(jobs: Sequence[TensorJob], memory: int) -> None:
                 f"{format_size(memory)}; allow more with --memory, or give it another strategy by "
                 "a rule"
             )
+        workers = min(workers, (memory - queued) // max(1, need))
+    return replace(limits, workers=workers)
 
 
 class DeviceStreams:

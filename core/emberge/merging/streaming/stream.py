@@ -61,15 +61,15 @@ def write_tensors(
     limits: SchedulerLimits | None = None,
     metadata: Mapping[str, str] | None = None,
     max_shard_size: int = SHARD_BYTES,
-    parts: Mapping[str, str] | None = None,
+    folder_by_prefix: Mapping[str, str] | None = None,
     progress: Progress | None = None,
     complete: Callable[[Path], None] | None = None,
 ) -> None:
     """Run the jobs and write their tensors into the folder `path`, continuing the part of a killed run.
 
     `key` identifies the work: a part that was begun with another key is deleted. The caller publishes the
-    folder. `metadata`, `max_shard_size` and `parts` are those of a TensorWriter. `complete` adds all files
-    that are not weights; after a kill during `complete`, only `complete` is repeated.
+    folder. `metadata`, `max_shard_size` and `folder_by_prefix` are those of a TensorWriter. `complete` adds
+    all files that are not weights; after a kill during `complete`, only `complete` is repeated.
 
     Raises:
         CheckpointError: if inputs are damaged or not finite, or the disk is full.
@@ -79,7 +79,7 @@ def write_tensors(
     # Another release of torch may round otherwise, so it does not continue the work of this one.
     work = json.dumps([key, plan, version("torch")])
     journal = Journal(path, hashlib.sha256(work.encode()).hexdigest())
-    files = TensorWriter(path, specs, metadata or {}, max_shard_size, parts)
+    files = TensorWriter(path, specs, metadata or {}, max_shard_size, folder_by_prefix)
     if journal.done and not files.resumed:
         journal.forget()
     limits = limits or SchedulerLimits()
@@ -98,6 +98,7 @@ def write_tensors(
             done=journal.done,
         )
         files.finish()
+        journal.flush(files.sync)
     finally:
         files.close()
     with writing(path, "the result"):
@@ -167,7 +168,7 @@ def build_checkpoint(
             limits=SchedulerLimits.of(machine or Machine()),
             metadata=build_header_texts(provenance or {}),
             max_shard_size=max_shard_size,
-            parts=template.folder_by_prefix,
+            folder_by_prefix=template.folder_by_prefix,
             progress=progress,
             complete=add_other_files,
         )

@@ -328,8 +328,8 @@ def align_tokens(
 
     try:
         output_tokenizer = read(Checkpoint(tokenizer) if tokenizer else template)
-        if output_tokenizer is None:
-            return TokenPlan()
+        if output_tokenizer is None or checkpoints.keys().isdisjoint(models):
+            return TokenPlan(output_tokenizer)
         token_models = [model(name) for name in models if name in checkpoints]
         origin = model(base) if base is not None and base in checkpoints else None
         template_model = TokenModel("", read(template), _count_embedding_rows(template_names))

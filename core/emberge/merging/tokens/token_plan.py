@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import json
 from array import array
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -11,8 +10,9 @@ from pathlib import Path
 from typing import Any
 
 from emberge.errors import Problem
+from emberge.files import write_json, write_text
 from emberge.merging.tokens.tokenizer import Tokenizer, assign_token_ids, split_vocabulary
-from emberge.model_folder import TokenizerFiles, TrunkConfig, read_object
+from emberge.model_folder import TokenizerFiles, TrunkConfig, read_object, read_text
 
 # Files of older formats that repeat parts of tokenizer.json.
 _OLDER_TOKENIZER_FILES = ("vocab.txt", "vocab.json", "merges.txt", "added_tokens.json")
@@ -66,7 +66,8 @@ class TokenPlan:
         """
         config = trunk / "config.json"
         if self.rows is not None and config.is_file():
-            _write_json(config, TrunkConfig(read_object(config)).change({"vocab_size": self.rows}))
+            changed = TrunkConfig(read_object(config)).change({"vocab_size": self.rows})
+            write_json(config, changed, durable=False)
         if not self.new_tokens:
             return
         folder = trunk if (trunk / "tokenizer.json").is_file() else result
@@ -108,7 +109,7 @@ def _insert_tokens(folder: Path, new: Sequence[NewToken]) -> None:
     _require_ids(model, content["added_tokens"])
     if model["type"] == "BPE":
         _append_merges(model, new)
-    _write_json(files.json_path, content)
+    write_json(files.json_path, content, durable=False)
     for other in (*files.list_other_formats(), *(folder / name for name in _OLDER_TOKENIZER_FILES)):
         other.unlink(missing_ok=True)  # they would lack the new tokens
 
@@ -158,10 +159,10 @@ def _append_merges(model: dict[str, Any], new: Sequence[NewToken]) -> None:
 
 def _set_vocabulary_lines(path: Path, new: Sequence[NewToken]) -> None:
     """Write each token into the line of its id: in place of a line, or at the end of the vocabulary file."""
-    lines = split_vocabulary(path.read_text(encoding="utf-8"))
+    lines = split_vocabulary(read_text(path))
     for token in sorted(new, key=lambda t: t.id):
         lines[token.id : token.id + 1] = [token.text]
-    path.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+    write_text(path, "".join(f"{line}\n" for line in lines), durable=False)
 
 
 def _update_config(path: Path, new: Sequence[NewToken]) -> None:
@@ -178,8 +179,4 @@ def _update_config(path: Path, new: Sequence[NewToken]) -> None:
         else:
             decoder.pop(str(token.id), None)
     content["added_tokens_decoder"] = dict(sorted(decoder.items(), key=lambda item: int(item[0])))
-    _write_json(path, content)
-
-
-def _write_json(path: Path, content: Any) -> None:
-    path.write_text(json.dumps(content, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+    write_json(path, content, durable=False)

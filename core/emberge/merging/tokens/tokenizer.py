@@ -72,7 +72,7 @@ class Tokenizer:
         tokens = _list_tokens(whole) if whole else read_vocabulary(folder)
         if tokens is None:
             return None
-        added = {str(entry["content"]): entry for entry in whole.get("added_tokens") or ()}
+        added = {entry["content"]: entry for entry in whole.get("added_tokens") or ()}
         model = whole.get("model") or {}
         return cls(
             folder,
@@ -128,12 +128,12 @@ def _list_tokens(content: Mapping[str, Any]) -> dict[str, int]:
     """Return the map of tokens to ids from a tokenizer.json's content."""
     tokens = _read_model_tokens((content.get("model") or {}).get("vocab", {}))
     added = content.get("added_tokens") or ()
-    return {**tokens, **{str(t["content"]): int(t["id"]) for t in added}}
+    return {**tokens, **{token["content"]: token["id"] for token in added}}
 
 
 def _read_model_tokens(vocab: Any) -> dict[str, int]:
     if isinstance(vocab, Mapping):
-        return dict(zip(vocab, map(int, vocab.values()), strict=True))
+        return dict(vocab)
     return {str(entry[0]): i for i, entry in enumerate(vocab)}  # Unigram: pairs in order of id
 
 

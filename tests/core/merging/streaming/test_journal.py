@@ -13,8 +13,6 @@ from emberge.errors import UnwrittenError
 from emberge.merging.streaming import journal
 from emberge.merging.streaming.journal import Journal
 
-SYNC_INTERVAL = journal.SYNC_INTERVAL
-
 
 @pytest.fixture(autouse=True)
 def _at_once(monkeypatch: pytest.MonkeyPatch) -> None:

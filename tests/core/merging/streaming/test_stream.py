@@ -22,7 +22,7 @@ from emberge import (
 )
 from emberge.contracts import Scope
 from emberge.merging import CopyJob, TensorJob
-from emberge.merging.streaming.scheduler import SchedulerLimits
+from emberge.merging.streaming.scheduler import SchedulerLimits, run_jobs
 from emberge.merging.streaming.stream import write_tensors
 from emberge.model_folder import Checkpoint
 from emberge.tensor_files import FileSource, TensorReader, TensorSpec
@@ -241,12 +241,13 @@ def test_a_job_needs_a_spec_and_produce_alone(tmp_path: Path) -> None:
 
 def test_a_memory_limit_makes_blocks_smaller() -> None:
     job = Rows(TensorSpec("w", (1000, 4), "float32"))
-    from emberge.merging.streaming.scheduler import run_jobs
-
     run_jobs([job], lambda *_: None, limits=SchedulerLimits(memory=3200, workers=2))
     assert max(job.lengths) * job.row_bytes * 2 <= 3200
     with pytest.raises(CheckpointError, match=r"w: needs .* at once and the limit is"):
         run_jobs([job], lambda *_: None, limits=SchedulerLimits(memory=10))
+    wide = [Rows(TensorSpec(f"w{i}", (4, 1000), "float32")) for i in range(8)]
+    run_jobs(wide, lambda *_: None, limits=SchedulerLimits(memory=12_000, workers=4))
+    assert len({thread for job in wide for thread in job.threads}) == 1, "a row takes 8,000 bytes"
 
 
 def test_a_copy_moves_bytes_as_they_are(tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ from emberge import load_plugins, parse_recipe, run_recipe
 from emberge.model_folder import Checkpoint, JoinedFacts, ModelPair, TextLimit, copy_template
 
 from tests.support import tiny
-from tests.support.whole import STATES, edit, merge, plan, problems
+from tests.support.whole import STATES, edit, merge, move_trunk, plan, problems
 
 SETTINGS, LENGTHS = "config_sentence_transformers.json", "sentence_bert_config.json"
 PROMPTS = {"query": "find: ", "document": "text: "}
@@ -308,3 +308,16 @@ def test_modules_of_the_second_come_with_their_weights(tmp_path: Path) -> None:
     assert any("'bare' has no modules" in line for line in found.warnings)
     out = merge(tmp_path / "out", bare, one)
     assert [m.kind for m in Checkpoint(out).modules] == [m.kind for m in Checkpoint(one).modules]
+
+
+def test_files_of_members_are_removed_and_written_in_their_folders(
+    bert: Path, tmp_path: Path
+) -> None:
+    one, two = (move_trunk(shutil.copytree(bert, tmp_path / name)) for name in ("one", "two"))
+    for folder in (one, two):
+        (folder / "0_Transformer" / "head.pt").write_text(folder.name)
+    for name in ("0_Transformer/LICENSE", "1_Pooling/note.txt"):
+        (two / name).write_text("terms")
+    out = _write_files(plan(one, two).joined_facts, tmp_path / "out")
+    found = [path for name in ("head.pt", "LICENSE", "note.txt") for path in out.rglob(name)]
+    assert found == [out / "0_Transformer" / "LICENSE", out / "1_Pooling" / "note.txt"]
