@@ -11,6 +11,7 @@ from .contracts.dataset import BadRow as BadRow
 from .contracts.dataset import Dataset as Dataset
 from .contracts.dataset import DatasetInfo as DatasetInfo
 from .contracts.dataset import Example as Example
+from .contracts.dataset import Negatives as Negatives
 from .contracts.dataset import Reader as Reader
 from .contracts.dataset import Rows as Rows
 from .contracts.dataset import TaskKind as TaskKind
@@ -49,7 +50,6 @@ from .contracts.result import Artifact as Artifact
 from .contracts.result import Model as Model
 from .contracts.sampler import Batch as Batch
 from .contracts.sampler import Batches as Batches
-from .contracts.sampler import Negatives as Negatives
 from .contracts.sampler import Pool as Pool
 from .contracts.sampler import Sampler as Sampler
 from .contracts.schedule import PerModel as PerModel

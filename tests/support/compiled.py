@@ -15,8 +15,8 @@ from emberge.numerics import (
     DeltaProgram,
     RowsPlace,
     StoredRows,
+    allows_kernels,
     describe_kernels,
-    kernels_allowed,
     load_kernels,
 )
 from torch import Tensor
@@ -39,7 +39,7 @@ def store(rows: Sequence[Tensor]) -> DeltaProgram:
 
 
 def _reason() -> str:
-    if kernels_allowed() and not _compiles():
+    if allows_kernels() and not _compiles():
         return "needs a C compiler, for the compiled kernels"
     line = describe_kernels()
     return f"needs compiled kernels: {line}"

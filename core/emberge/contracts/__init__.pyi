@@ -20,6 +20,7 @@ from .dataset import Dataset as Dataset
 from .dataset import DatasetInfo as DatasetInfo
 from .dataset import Domain as Domain
 from .dataset import Example as Example
+from .dataset import Negatives as Negatives
 from .dataset import Reader as Reader
 from .dataset import Rows as Rows
 from .dataset import Split as Split
@@ -98,7 +99,6 @@ from .result import Model as Model
 from .sampler import Batch as Batch
 from .sampler import Batches as Batches
 from .sampler import BatchPart as BatchPart
-from .sampler import Negatives as Negatives
 from .sampler import Pool as Pool
 from .sampler import Sampler as Sampler
 from .sampler import Tail as Tail

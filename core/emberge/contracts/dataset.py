@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol, TypeAlias, get_args
 
 from emberge.contracts.medium import MediaFacts
 
@@ -17,15 +17,9 @@ if TYPE_CHECKING:
 TaskKind = Literal[
     "retrieval", "reranking", "classification", "clustering", "sts", "pair_classification", "text"
 ]
-TASK_KINDS: tuple[TaskKind, ...] = (
-    "retrieval",
-    "reranking",
-    "classification",
-    "clustering",
-    "sts",
-    "pair_classification",
-    "text",
-)
+TASK_KINDS: tuple[TaskKind, ...] = get_args(TaskKind)
+# Negatives of a row: as its dataset says, other rows' texts too, or the row's own texts alone.
+Negatives = Literal["auto", "in_batch", "hard_only"]
 # Domain of a task relative to the training data: inside, outside, or "elsewhere", which is unlike
 # all training data, so that scores there only show what a model forgot.
 Domain = Literal["in", "out", "elsewhere"]
@@ -76,7 +70,7 @@ class DatasetInfo:
     task: TaskKind
     size: int
     weight: float = 1.0
-    negatives: Literal["auto", "in_batch", "hard_only"] = "auto"
+    negatives: Negatives = "auto"
     scores: tuple[float, float] | None = None
     tokens: NDArray[np.int64] | None = field(default=None, compare=False, repr=False)
     media: MediaFacts | None = field(default=None, compare=False, repr=False)

@@ -7,13 +7,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, NamedTuple, TypeAlias
 
-from emberge.contracts.dataset import DatasetInfo, Rows
+from emberge.contracts.dataset import DatasetInfo, Negatives, Rows
 
 if TYPE_CHECKING:
     from emberge.contracts.reference import FileRef
 
 
-Negatives = Literal["auto", "in_batch", "hard_only"]
 # Treatment of rows that do not fill a last batch.
 Tail = Literal["drop", "wrap", "keep"]
 Pool: TypeAlias = "Mapping[DatasetInfo, Rows]"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal, TypeAlias
+from typing import TYPE_CHECKING, Literal, TypeAlias, get_args
 
 from emberge.numerics import log_sum_products, scale_to_unit
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 EmbeddingKind: TypeAlias = Literal["vector", "sparse", "token_vectors", "pair_score"]
 """Kind of output of a backbone: for a text one vector, a sparse vector over a vocabulary, or a vector for
 each token, zero at padding; or for a pair of texts a score."""
-ALL_KINDS: frozenset[EmbeddingKind] = frozenset({"vector", "sparse", "token_vectors", "pair_score"})
+ALL_KINDS: frozenset[EmbeddingKind] = frozenset(get_args(EmbeddingKind))
 _KIND_WORDS: Mapping[EmbeddingKind, str] = {
     "vector": "one vector a text",
     "sparse": "sparse vectors over a vocabulary",

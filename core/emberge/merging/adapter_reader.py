@@ -58,8 +58,8 @@ class Adapter:
     whole_tensors: Mapping[str, TensorSpec]
 
 
-def read_adapter(folder: Path, *, needs_weights: bool = True) -> Adapter | None:
-    """Read an adapter's config and header; None without the adapter's weights, unless it `needs_weights`.
+def read_adapter(folder: Path) -> Adapter | None:
+    """Read an adapter's config and header; None if there is a config and no weights.
 
     Raises:
         CheckpointError: if the adapter is missing, damaged or pickled, or cannot be merged.
@@ -72,8 +72,6 @@ def read_adapter(folder: Path, *, needs_weights: bool = True) -> Adapter | None:
                 f"{folder / _PICKLE_FILE}: is a pickle, which can run any code when it is opened; convert it "
                 f"safely with `emberge safetensors {folder}`"
             )
-        if needs_weights:
-            raise CheckpointError(f"{folder}: has no {ADAPTER_WEIGHTS}; get the file")
         return None
     specs, metadata = read_header(file)
     return Adapter(folder, config, metadata, *_sort_tensors(config, specs))
@@ -162,11 +160,9 @@ class AdaptedCheckpoint(Checkpoint):
 
     @functools.cached_property
     def tensor_names(self) -> TensorNames:
-        names = self.find_names()
-        if names is None:
-            read_adapter(self.adapter.trunk)  # raises what is missing
-        assert names is not None
-        return names
+        if self._adapted_names is None:
+            raise CheckpointError(f"{self.adapter.trunk}: has no {ADAPTER_WEIGHTS}; get the file")
+        return self._adapted_names
 
     def find_names(self) -> TensorNames | None:
         """Return the base's tensors with the adapter's changes; None if the adapter's weights are missing.
@@ -174,11 +170,11 @@ class AdaptedCheckpoint(Checkpoint):
         Raises:
             CheckpointError: if the adapter has another base, or cannot be merged.
         """
-        return self._adapted
+        return self._adapted_names
 
     @functools.cached_property
-    def _adapted(self) -> TensorNames | None:
-        adapter = read_adapter(self.adapter.trunk, needs_weights=False)
+    def _adapted_names(self) -> TensorNames | None:
+        adapter = read_adapter(self.adapter.trunk)
         if adapter is None:
             return None
         require_base(adapter.config, adapter.metadata, self.base.tensor_names, self.base)
@@ -201,7 +197,7 @@ def warn_of_adapter(name: str, checkpoint: Checkpoint | None) -> Iterator[str]:
     if not isinstance(checkpoint, AdaptedCheckpoint):
         return
     with suppress(EmbergeError):  # reading the model raises it
-        adapter = read_adapter(checkpoint.adapter.trunk, needs_weights=False)
+        adapter = read_adapter(checkpoint.adapter.trunk)
         if adapter is None or not checkpoint.has_weights:
             return
         warning = describe_other_base(adapter.config, adapter.metadata, checkpoint.base.folder)

@@ -22,7 +22,7 @@ from emberge.merging.request import MergeInput, MergeRequest
 from emberge.merging.streaming.jobs import CopyJob, MergeJob, TensorJob, convert_piece
 from emberge.merging.streaming.scheduler import Progress, SchedulerLimits, run_jobs
 from emberge.merging.streaming.stream import build_checkpoint
-from emberge.numerics import DeltaProgram, KernelLibrary, NoRows, kernels_allowed, load_kernels
+from emberge.numerics import DeltaProgram, KernelLibrary, NoRows, allows_kernels, load_kernels
 from emberge.tensor_files import (
     PROVENANCE_KEY,
     FetchedFile,
@@ -217,7 +217,7 @@ def merge_jobs(plan: MergePlan, reader: TensorReader) -> Iterator[TensorJob]:
         {tensor.name: tensor.result.name for tensor in plan.tensors},
     )
     chains = [Chain(links, resolver) for links in request.chains]
-    kernels = load_kernels() if kernels_allowed() else None
+    kernels = load_kernels() if allows_kernels() else None
     for tensor in plan.tensors:
         if tensor.action == "copy":
             yield _build_copy_job(plan, tensor, reader)

@@ -22,8 +22,8 @@ from .noise import draw_uniform as draw_uniform
 from .noise import hash_key as hash_key
 from .row_kernels import LANES as LANES
 from .row_kernels import KernelLibrary as KernelLibrary
+from .row_kernels import allows_kernels as allows_kernels
 from .row_kernels import describe_kernels as describe_kernels
-from .row_kernels import kernels_allowed as kernels_allowed
 from .score_tables import apply_blockwise as apply_blockwise
 from .score_tables import find_lowest_score as find_lowest_score
 from .score_tables import join_rows as join_rows

@@ -62,7 +62,7 @@ class NoRows:
         return torch.empty((self.count, 0, *self.shape[1:]), dtype=getattr(torch, self.dtype))
 
     def decode_base(self) -> Tensor | None:
-        """Return a tensor of no rows, [0, …]."""
+        """Return a tensor of no rows, [0, …]; None without a base."""
         return self.decode()[0] if self.has_base else None
 
     def pick(self, indices: Sequence[int]) -> NoRows:
@@ -129,9 +129,10 @@ class DeltaProgram:
     """Rows as read, and the recorded changes of the models' deltas (differences from the base).
 
     Results are computed by kernels if the rows are stored in a form that they read, else by torch, with the
-    same bytes. `start` is the number of the tensor's elements before these rows. With `shares`, each model is
-    the sum of the rows times its factors. `replaced_deltas` are deltas that replace those of the rows;
-    `changes` are then applied to them.
+    same bytes. `start` is the number of the tensor's elements before these rows.
+
+    A program has the rows as they are; or `shares`, and each model is the sum of the rows times its factors;
+    or deltas: those of the rows or `replaced_deltas`, to which `changes` are then applied.
     """
 
     rows: StoredRows | DecodedRows | NoRows

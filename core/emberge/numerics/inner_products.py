@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 # The elements that NumPy multiplies at once.
 _PRODUCTS_AT_ONCE = 1 << 14
 # Elements whose inner products a GPU sums in the numbers' own type.
-_GPU_RUN = 8192
+_GPU_STRETCH = 8192
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +47,7 @@ class InnerProducts:
 
         def multiply(less_first: bool) -> np.ndarray:
             lanes = np.zeros((rows.count * (rows.count + 1) // 2, GRAM_LANES))
-            rows.run("gram", less_first, rows.count, lanes)
+            rows.call("gram", less_first, rows.count, lanes)
             return _build_gram(lanes, rows.count)
 
         return self._complete(multiply)
@@ -102,11 +102,11 @@ def _multiply_on_gpu(flat: Tensor) -> np.ndarray:
 
     This takes half the time of float64 throughout, at a relative error near 1e-7.
     """
-    runs = flat.shape[1] // _GPU_RUN if flat.dtype.itemsize < 8 else 0
-    head, tail = flat[:, : runs * _GPU_RUN], flat[:, runs * _GPU_RUN :].double()
+    runs = flat.shape[1] // _GPU_STRETCH if flat.dtype.itemsize < 8 else 0
+    head, tail = flat[:, : runs * _GPU_STRETCH], flat[:, runs * _GPU_STRETCH :].double()
     products = tail @ tail.mT
     if runs:
-        parts = head.reshape(flat.shape[0], runs, _GPU_RUN).transpose(0, 1)
+        parts = head.reshape(flat.shape[0], runs, _GPU_STRETCH).transpose(0, 1)
         products = products + (parts @ parts.mT).double().sum(0)
     on_cpu: np.ndarray = products.cpu().numpy()
     return on_cpu

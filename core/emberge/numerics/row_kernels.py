@@ -1,6 +1,7 @@
 """The compiled kernels of `native/row_kernels.c`, called by ctypes, which lets other threads run meanwhile.
 
-Importing the module loads neither torch nor the library: the first call does.
+Importing the module loads neither torch nor the library. `load_library` loads it, and `load_kernels` in
+`stored_rows` also tries it with a small sum.
 """
 
 from __future__ import annotations
@@ -138,14 +139,14 @@ def load_library() -> KernelLibrary:
     return KernelLibrary(level, functions)
 
 
-def kernels_allowed() -> bool:
+def allows_kernels() -> bool:
     """Return whether a merge may use compiled kernels, if there are any."""
     return os.environ.get(KERNELS_VARIABLE, "") != "never"
 
 
 def describe_kernels() -> str:
     """Return a line for `check` that says whether merges use compiled kernels, and why."""
-    if not kernels_allowed():
+    if not allows_kernels():
         return f"plain torch, as {KERNELS_VARIABLE}=never asks for"
     try:
         return f"compiled in C ({load_library().processor})"

@@ -179,7 +179,7 @@ class StoredRows:
         count, models = int((ends - begins).sum()), len(self.models)
         step = -(-4 * count // ALIGNMENT_BYTES) * ALIGNMENT_BYTES // 4
         memory: np.ndarray = np.empty((models + 1, step), np.float32)
-        KernelRows.of(self, base_use=BaseUse.BASE_KNOWN).run(
+        KernelRows.of(self, base_use=BaseUse.BASE_KNOWN).call(
             "take_runs", len(begins), begins, ends, step, memory
         )
         places = [RowsPlace("float32", 4 * m * step, m) for m in range(models + 1)]
@@ -292,25 +292,34 @@ class KernelRows:
             models = [RowsPlace("float32", 4 * m * stored.size, 0) for m in range(len(deltas))]
         count, arguments = len(models), [change.list_kernel_arguments() for change in changes]
         dtypes = {dtype: code for code, dtype in enumerate(KERNEL_DTYPES)}
-        arrays = (
-            memory,
-            stored.memory,
-            np.array(
+        arrays = {
+            "memory": memory,
+            "base_memory": stored.memory,
+            "places": np.array(
                 [
                     (dtypes[p.dtype], p.start // p.itemsize, p.handle, p.position, p.number)
                     for p in (*models, base)
                 ],
                 np.int64,
             ),
-            stored.states,
-            np.array([CHANGE_KERNELS.index(change.kernel) for change in changes], np.int64),
-            np.array([[number for number, _ in one] for one in arguments], np.float32),
-            np.array([[integers for _, integers in one] for one in arguments], np.int64),
+            "states": stored.states,
+            "codes": np.array(
+                [CHANGE_KERNELS.index(change.kernel) for change in changes], np.int64
+            ),
+            "numbers": np.array([[number for number, _ in one] for one in arguments], np.float32),
+            "integers": np.array(
+                [[integers for _, integers in one] for one in arguments], np.int64
+            ),
+        }
+        struct = RowsStruct(
+            **{name: array.ctypes.data for name, array in arrays.items()},
+            models=count,
+            base_use=base_use if stored.base is not None else BaseUse.WITHOUT_BASE,
+            is_checked=stored.is_checked,
+            size=stored.size,
+            changes=len(changes),
+            start=start,
         )
-        addresses = [array.ctypes.data for array in arrays]
-        base_use = base_use if stored.base is not None else BaseUse.WITHOUT_BASE
-        numbers = count, base_use, stored.is_checked, stored.size
-        struct = RowsStruct(*addresses[:4], *numbers, *addresses[4:], len(changes), start)
         if any(change.kernel == "variance" for change in changes):
             count = 1
         return cls(stored, count, start, merged_dtype, struct, (arrays, changes))
@@ -320,7 +329,7 @@ class KernelRows:
         """The number of elements of one model's rows."""
         return self.stored.size
 
-    def run(self, kernel: str, *arguments: Any) -> None:
+    def call(self, kernel: str, *arguments: Any) -> None:
         """Run a kernel on the rows with further arguments.
 
         Raises:
@@ -334,13 +343,13 @@ class KernelRows:
         is_narrow = self.merged_dtype == "bfloat16"
         merged = take_pooled_array(self.stored.shape, np.uint16 if is_narrow else np.float32)
         dtype_code = KERNEL_DTYPES.index("bfloat16" if is_narrow else "float32")
-        self.run(kernel, *arguments, dtype_code, merged.ctypes.data)
+        self.call(kernel, *arguments, dtype_code, merged.ctypes.data)
         return merged if self.stored.without_torch else as_tensor(merged)
 
     def decode(self) -> np.ndarray:
         """Return the rows after their changes, float32 [models, *rows]."""
         decoded = take_pooled_array((self.count, *self.stored.shape), np.float32)
-        self.run("decode", decoded)
+        self.call("decode", decoded)
         return decoded
 
 
@@ -395,7 +404,7 @@ def encode_rows(values: Tensor | np.ndarray, dtype: str) -> Tensor | np.ndarray:
 def load_kernels() -> KernelLibrary | None:
     """Return the compiled kernels; None if there are none, or if a small sum by them is wrong.
 
-    If kernels exist and cannot be used, a warning is logged.
+    If kernels exist and cannot be used, Python warns.
     """
     try:
         library = load_library()

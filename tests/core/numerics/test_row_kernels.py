@@ -29,9 +29,9 @@ def _own_choice(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_the_switch_turns_kernels_off(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert row_kernels.kernels_allowed()
+    assert row_kernels.allows_kernels()
     monkeypatch.setenv(row_kernels.KERNELS_VARIABLE, "never")
-    assert not row_kernels.kernels_allowed()
+    assert not row_kernels.allows_kernels()
     assert row_kernels.KERNELS_VARIABLE in row_kernels.describe_kernels()
 
 

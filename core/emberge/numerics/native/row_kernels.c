@@ -64,7 +64,7 @@ enum {
     WINDOW = 1 << 16,
     /* The order of sums, as in `row_kernels.py`. */
     LANES = 1 << 10,
-    RUN = 1 << 16,
+    SUM_STRETCH = 1 << 16,
     GRAM_LANES = 1 << 8,
     MOST_IN_REGISTERS = 4,
     /* Rows from NARROW on have bins of magnitudes, 32 an octave; those from WIDE on have 128 an octave. */
@@ -80,7 +80,7 @@ enum {
     /* Values whose bounds are looked up before they are compared. */
     COMPARED = 512,
     /* Positions that are hashed at once, for all models. */
-    PLACES = 1 << 14,
+    HASHED = 1 << 14,
     /* The memory of a chunk: the base, three temporary rows, and every model's row. */
     FIRST_MODEL = 4,
     ALIGNED = 64
@@ -88,6 +88,8 @@ enum {
 /* States of a model's rows, as in `stored_rows`; those that were not read have a lower one. */
 enum { USABLE, UNUSABLE, UNREADABLE };
 enum { BFLOAT16, FLOAT16, FLOAT32 };
+/* The use of the base, as in `BaseUse` of `row_kernels.py`. */
+enum { WITHOUT_BASE, MINUS_BASE, BASE_KNOWN };
 enum { KEEP, UNDO, DROP, SCALE, DIVIDE, VARIANCE, SELECT, DRAWN };
 enum { NO_MEMORY = -1 };
 
@@ -106,18 +108,18 @@ typedef struct {
     const Place *places;
     int64_t *states;
     int64_t models;
-    int64_t based; /* 0: without the base; 1: the rows minus the base; 2: the base is known */
+    int64_t base_use;
     int64_t is_checked, size;
     const int64_t *codes;
     const float *numbers;
-    const int64_t *words;
+    const int64_t *integers;
     int64_t changes, start;
 } Rows;
 
 /* Memory of one call. `left` has the number of ties that each limit may still keep. */
 typedef struct {
     float *work;
-    uint32_t *places;
+    uint32_t *hashes;
     int64_t *left;
     void *allocated;
 } Memory;
@@ -190,7 +192,7 @@ INLINE int halves_are_usable(const uint16_t *restrict half, index_t count, uint1
     return !(seen & 0x8000);
 }
 
-static int words_are_usable(int64_t kind, const void *memory, index_t count)
+static int numbers_are_usable(int64_t kind, const void *memory, index_t count)
 {
     if (kind == FLOAT32) {
         const float *restrict single = memory;
@@ -215,7 +217,7 @@ static int64_t fill(void *memory, int64_t kind, index_t count, int64_t handle, i
 {
     if (!read_bytes(memory, count * (kind == FLOAT32 ? 4 : 2), (int)handle, position))
         return UNREADABLE;
-    return !is_checked || words_are_usable(kind, memory, count) ? USABLE : UNUSABLE;
+    return !is_checked || numbers_are_usable(kind, memory, count) ? USABLE : UNUSABLE;
 }
 
 /* Return the address from which on the numbers of a model or, last, of the base are stored. */
@@ -231,7 +233,7 @@ static void fill_windows(const Rows *rows, index_t first)
     if (first % WINDOW)
         return;
     index_t count = least_of(WINDOW, (index_t)rows->size - first);
-    index_t all = (index_t)rows->models + (rows->based ? 1 : 0);
+    index_t all = (index_t)rows->models + (rows->base_use != WITHOUT_BASE);
     for (index_t m = 0; m < all; m++) {
         if (rows->places[m].handle < 0)
             continue;
@@ -305,9 +307,10 @@ INLINE void keep_from(float *restrict values, index_t count, int32_t least, int 
 }
 
 /* Zero the values below a limit (or at and above it); return the number of ties that are left to keep. */
-static int64_t keep(float *restrict values, index_t count, int64_t first, const int64_t words[3], int64_t quota, int undo)
+static int64_t keep(
+    float *restrict values, index_t count, int64_t first, const int64_t integers[3], int64_t quota, int undo)
 {
-    int64_t low = words[0], row = words[1];
+    int64_t low = integers[0], row = integers[1];
     if (first + (int64_t)count <= row || quota == 0) {
         keep_from(values, count, (int32_t)(first + (int64_t)count <= row ? low : low + 1), undo);
         return quota;
@@ -336,14 +339,14 @@ static int64_t keep(float *restrict values, index_t count, int64_t first, const 
     return quota;
 }
 
-/* Fill `places` with hashes of the positions from `first` on; the hash is that of `numerics.noise`. */
-static void mix_places(uint32_t first, index_t count, uint32_t *restrict places)
+/* Fill `hashes` with hashes of the positions from `first` on; the hash is that of `numerics.noise`. */
+static void hash_positions(uint32_t first, index_t count, uint32_t *restrict hashes)
 {
     for (index_t i = 0; i < count; i++) {
         uint32_t word = (first + 1 + (uint32_t)i) * 0x9E3779B9u;
         word = (word ^ word >> 16) * 0x21F0AAADu;
         word = (word ^ word >> 15) * 0xD35A2D97u;
-        places[i] = word ^ word >> 15;
+        hashes[i] = word ^ word >> 15;
     }
 }
 
@@ -354,11 +357,11 @@ INLINE float number_of(uint32_t place, uint32_t first, uint32_t second)
     return (float)(int32_t)(word >> 8) * 0x1p-24f;
 }
 
-static void drop(float *restrict values, const uint32_t *restrict places, const int64_t words[3], float density)
+static void drop(float *restrict values, const uint32_t *restrict hashes, const int64_t integers[3], float density)
 {
-    uint32_t first = (uint32_t)words[0], second = (uint32_t)words[1];
+    uint32_t first = (uint32_t)integers[0], second = (uint32_t)integers[1];
     for (index_t i = 0; i < CHUNK; i++)
-        values[i] = (number_of(places[i], first, second) < density ? 1.0f : 0.0f) * values[i];
+        values[i] = (number_of(hashes[i], first, second) < density ? 1.0f : 0.0f) * values[i];
 }
 
 /* Write the variance over models into temporary row 2, rounded step by step as torch does. */
@@ -398,24 +401,24 @@ static void load_unchanged(const Rows *rows, index_t first, index_t count, const
     index_t models = (index_t)rows->models;
     float *base = temporary(memory, 0);
     fill_windows(rows, first);
-    if (rows->based) {
+    if (rows->base_use) {
         decode_numbers(rows->places[models].kind, locate(rows, models, first), count, base);
         zero_rest(base, count);
     }
     for (index_t m = 0; m < models; m++) {
         float *row = row_of(memory, m);
         decode_numbers(rows->places[m].kind, locate(rows, m, first), count, row);
-        if (rows->based == 1)
+        if (rows->base_use == MINUS_BASE)
             subtract(row, base, count);
         zero_rest(row, count);
     }
 }
 
 static void select_varied(
-    const Memory *memory, index_t models, int64_t first, const int64_t words[3], int64_t *left, float share)
+    const Memory *memory, index_t models, int64_t first, const int64_t integers[3], int64_t *left, float share)
 {
     compute_variance(memory, models, share);
-    *left = keep(temporary(memory, 2), CHUNK, first, words, *left, 0);
+    *left = keep(temporary(memory, 2), CHUNK, first, integers, *left, 0);
     const float *restrict selection = temporary(memory, 2);
     for (index_t m = 0; m < models; m++) {
         float *restrict row = row_of(memory, m);
@@ -430,8 +433,8 @@ typedef float EightNumbers __attribute__((vector_size(32)));
 /* Multiply eight values by the bits of a byte, the lowest first. */
 INLINE void keep_eight(float *values, uint32_t byte)
 {
-    const EightWords places = {1, 2, 4, 8, 16, 32, 64, 128};
-    EightWords ones = (EightWords)((places & byte) != 0) & 0x3F800000u;
+    const EightWords bit_values = {1, 2, 4, 8, 16, 32, 64, 128};
+    EightWords ones = (EightWords)((bit_values & byte) != 0) & 0x3F800000u;
     EightNumbers numbers;
     memcpy(&numbers, values, sizeof numbers);
     numbers *= (EightNumbers)ones;
@@ -440,14 +443,14 @@ INLINE void keep_eight(float *values, uint32_t byte)
 
 /* Zero the values of a row whose bits are 0; `first` is the place of the first value among all values.
 
-   `words` are the address of the bits, the values in a row of the tensor, and the bytes of its bits. */
-static void keep_drawn(float *restrict row, index_t first, index_t count, const int64_t words[3])
+   `integers` are the address of the bits, the values in a row of the tensor, and the bytes of its bits. */
+static void keep_drawn(float *restrict row, index_t first, index_t count, const int64_t integers[3])
 {
-    index_t width = (index_t)words[1];
+    index_t width = (index_t)integers[1];
     for (index_t i = 0; i < count;) {
         index_t tensor_row = (first + i) / width, at = (first + i) % width;
         index_t end = i + least_of(width - at, count - i);
-        const uint8_t *bits = (const uint8_t *)(uintptr_t)words[0] + tensor_row * (index_t)words[2];
+        const uint8_t *bits = (const uint8_t *)(uintptr_t)integers[0] + tensor_row * (index_t)integers[2];
         for (; i < end && at % 8; i++, at++)
             row[i] *= bits[at / 8] >> at % 8 & 1 ? 1.0f : 0.0f;
         for (; i + 8 <= end; i += 8, at += 8)
@@ -458,12 +461,13 @@ static void keep_drawn(float *restrict row, index_t first, index_t count, const 
 }
 
 static void change_row(
-    int64_t code, float *restrict row, int64_t first, const int64_t words[3], int64_t *left, float number, const uint32_t *places)
+    int64_t code, float *restrict row, int64_t first, const int64_t integers[3], int64_t *left, float number,
+    const uint32_t *hashes)
 {
     if (code == KEEP || code == UNDO) {
-        *left = keep(row, CHUNK, first, words, *left, code == UNDO);
+        *left = keep(row, CHUNK, first, integers, *left, code == UNDO);
     } else if (code == DROP) {
-        drop(row, places, words, number);
+        drop(row, hashes, integers, number);
     } else if (code == SCALE) {
         for (index_t i = 0; i < CHUNK; i++)
             row[i] *= number;
@@ -477,7 +481,7 @@ static void change_row(
 static int are_halves(const Rows *rows)
 {
     int others = 0;
-    for (index_t m = 0; m < (index_t)rows->models + (rows->based ? 1 : 0); m++)
+    for (index_t m = 0; m < (index_t)rows->models + (rows->base_use != WITHOUT_BASE); m++)
         others |= rows->places[m].kind != BFLOAT16;
     return !others;
 }
@@ -485,7 +489,7 @@ static int are_halves(const Rows *rows)
 /* Write the addresses of the models' numbers with index `first`, and last of the base's if it is known. */
 INLINE void locate_all(const Rows *rows, index_t first, const void **addresses)
 {
-    index_t all = (index_t)rows->models + (rows->based ? 1 : 0);
+    index_t all = (index_t)rows->models + (rows->base_use != WITHOUT_BASE);
     for (index_t m = 0; m < all; m++)
         addresses[m] = locate(rows, m, first);
 }
@@ -532,11 +536,11 @@ static int load_varied(const Rows *rows, index_t first, index_t count, const Mem
     int selects = rows->changes && rows->codes[0] == SELECT;
     if (!selects && !(rows->changes && rows->codes[0] == VARIANCE))
         return 0;
-    int64_t low = rows->words[0], end = rows->start + (int64_t)first + CHUNK;
-    int comes_before_ties = end <= rows->words[1];
+    int64_t low = rows->integers[0], end = rows->start + (int64_t)first + CHUNK;
+    int comes_before_ties = end <= rows->integers[1];
     if (selects && !comes_before_ties && memory->left[0] != 0)
         return 0;
-    if (rows->based != 1 || models < 2 || models > MOST_IN_REGISTERS || !are_halves(rows))
+    if (rows->base_use != MINUS_BASE || models < 2 || models > MOST_IN_REGISTERS || !are_halves(rows))
         return 0;
     int64_t wanted = comes_before_ties ? low : low + 1;
     int32_t least = (int32_t)(wanted > 1 ? wanted : 1);
@@ -563,22 +567,22 @@ static index_t change(const Rows *rows, index_t first, const Memory *memory, int
     for (index_t k = (index_t)done; k < (index_t)rows->changes; k++) {
         int64_t code = rows->codes[k];
         const float *numbers = rows->numbers + k * all;
-        const int64_t *words = rows->words + 3 * k * all;
+        const int64_t *integers = rows->integers + 3 * k * all;
         int64_t *left = memory->left + k * all;
         if (code == VARIANCE) {
             compute_variance(memory, models, numbers[0]);
             memcpy(row_of(memory, 0), temporary(memory, 2), CHUNK * sizeof(float));
             models = 1;
         } else if (code == SELECT) {
-            select_varied(memory, models, position, words, left, numbers[0]);
+            select_varied(memory, models, position, integers, left, numbers[0]);
         } else if (code == DRAWN) {
             for (index_t m = 0; m < models; m++)
-                keep_drawn(row_of(memory, m), first, least_of(CHUNK, (index_t)rows->size - first), words + 3 * m);
+                keep_drawn(row_of(memory, m), first, least_of(CHUNK, (index_t)rows->size - first), integers + 3 * m);
         } else {
             if (code == DROP)
-                mix_places((uint32_t)position, CHUNK, memory->places);
+                hash_positions((uint32_t)position, CHUNK, memory->hashes);
             for (index_t m = 0; m < models; m++)
-                change_row(code, row_of(memory, m), position, words + 3 * m, left + m, numbers[m], memory->places);
+                change_row(code, row_of(memory, m), position, integers + 3 * m, left + m, numbers[m], memory->hashes);
         }
     }
     return models;
@@ -598,20 +602,20 @@ static void *begin(const Rows *rows, size_t more, Memory *memory)
 {
     index_t limits = (index_t)(rows->changes * rows->models);
     size_t work = ((size_t)rows->models + FIRST_MODEL) * CHUNK * sizeof(float);
-    size_t places = CHUNK * sizeof(uint32_t);
+    size_t hashes = CHUNK * sizeof(uint32_t);
     size_t left = (limits * sizeof(int64_t) + ALIGNED - 1) / ALIGNED * ALIGNED;
-    char *allocated = allocate(work + places + left + more);
+    char *allocated = allocate(work + hashes + left + more);
     memory->allocated = allocated;
     if (!allocated)
         return NULL;
     memory->work = (float *)allocated;
-    memory->places = (uint32_t *)(allocated + work);
-    memory->left = (int64_t *)(allocated + work + places);
+    memory->hashes = (uint32_t *)(allocated + work);
+    memory->left = (int64_t *)(allocated + work + hashes);
     for (index_t n = 0; n < limits; n++) {
-        const int64_t *words = rows->words + 3 * n;
-        memory->left[n] = words[1] >= rows->start ? words[2] : 0;
+        const int64_t *integers = rows->integers + 3 * n;
+        memory->left[n] = integers[1] >= rows->start ? integers[2] : 0;
     }
-    return allocated + work + places + left;
+    return allocated + work + hashes + left;
 }
 
 /* ── evaluations ──────────────────────────────────────────────────────────────────────────────── */
@@ -652,19 +656,19 @@ INLINE void write_numbers(const float *values, index_t count, int64_t kind, void
 /* Return whether all rows, and the base if it is known, are stored in bfloat16 and are not changed. */
 static int are_plain_halves(const Rows *rows) { return !rows->changes && are_halves(rows); }
 
-/* Write the sums of a few models' numbers or, with `based`, the base plus the sums of their differences from it. */
+/* Write the sums of a few models' numbers or, with `with_base`, the base plus the sums of their differences from it. */
 INLINE void combine_few(
-    const void *const *stored, const index_t models, const int based, const float *factors, index_t count,
+    const void *const *stored, const index_t models, const int with_base, const float *factors, index_t count,
     uint16_t *restrict out)
 {
     const uint16_t *const *halves = (const uint16_t *const *)stored;
     for (index_t i = 0; i < count; i++) {
-        float base = based ? widen(halves[models][i]) : 0.0f;
+        float base = with_base ? widen(halves[models][i]) : 0.0f;
         /* The sum of a product and -0 is the product, whatever its sign. */
         float total = -0.0f;
         for (index_t m = 0; m < models; m++)
-            total = fused(based ? widen(halves[m][i]) - base : widen(halves[m][i]), factors[m], total);
-        out[i] = narrow(based ? total + base : total);
+            total = fused(with_base ? widen(halves[m][i]) - base : widen(halves[m][i]), factors[m], total);
+        out[i] = narrow(with_base ? total + base : total);
     }
 }
 
@@ -673,12 +677,12 @@ static int combine_halves(
     const Rows *rows, index_t first, const float *factors, int64_t add_base, index_t count, uint16_t *out)
 {
     const void *stored[MOST_IN_REGISTERS + 1];
-    if (rows->models > MOST_IN_REGISTERS || (rows->based && !(rows->based == 1 && add_base)))
+    if (rows->models > MOST_IN_REGISTERS || (rows->base_use && !(rows->base_use == MINUS_BASE && add_base)))
         return 0;
     fill_windows(rows, first);
     locate_all(rows, first, stored);
 #define COMBINE(few)                                                                                        \
-    if (rows->based)                                                                                        \
+    if (rows->base_use)                                                                                     \
         combine_few(stored, few, 1, factors, count, out);                                                   \
     else                                                                                                    \
         combine_few(stored, few, 0, factors, count, out)
@@ -845,8 +849,8 @@ int KERNEL(elect)(
     return 0;
 }
 
-/* Add the lanes of a run to `out` in float64, and zero them. */
-static void end_run(float *restrict lanes, index_t count, double *restrict out)
+/* Add the lanes of a stretch to `out` in float64, and zero them. */
+static void end_stretch(float *restrict lanes, index_t count, double *restrict out)
 {
     for (index_t i = 0; i < count; i++) {
         out[i] += (double)lanes[i];
@@ -854,12 +858,12 @@ static void end_run(float *restrict lanes, index_t count, double *restrict out)
     }
 }
 
-/* Add the magnitudes or squares of a chunk to the lanes of a run. */
-static void add_to_lanes(const Memory *memory, index_t models, int64_t squares, float *run)
+/* Add the magnitudes or squares of a chunk to the lanes of a stretch. */
+static void add_to_lanes(const Memory *memory, index_t models, int64_t squares, float *sums)
 {
     for (index_t m = 0; m < models; m++) {
         const float *restrict row = row_of(memory, m);
-        float *restrict lanes = run + m * LANES;
+        float *restrict lanes = sums + m * LANES;
         if (squares) {
             for (index_t lane = 0; lane < LANES; lane++)
                 lanes[lane] += row[lane] * row[lane];
@@ -879,26 +883,26 @@ int KERNEL(sums)(
 {
     Memory memory;
     size_t lanes = (size_t)out_rows * LANES, lanes_before = (size_t)before_rows * LANES;
-    float *run = begin(rows, (lanes + lanes_before) * sizeof(float), &memory);
-    if (!run)
+    float *sums = begin(rows, (lanes + lanes_before) * sizeof(float), &memory);
+    if (!sums)
         return NO_MEMORY;
-    float *run_before = run + lanes;
-    memset(run, 0, (lanes + lanes_before) * sizeof(float));
+    float *sums_before = sums + lanes;
+    memset(sums, 0, (lanes + lanes_before) * sizeof(float));
     index_t size = (index_t)rows->size;
     for (index_t first = 0; first < size; first += CHUNK) {
-        int ends_run = (first + CHUNK) % RUN == 0 || first + CHUNK >= size;
+        int ends_stretch = (first + CHUNK) % SUM_STRETCH == 0 || first + CHUNK >= size;
         index_t count = least_of(CHUNK, size - first);
         if (before_rows) {
             load_unchanged(rows, first, count, &memory);
-            add_to_lanes(&memory, (index_t)before_rows, squares, run_before);
+            add_to_lanes(&memory, (index_t)before_rows, squares, sums_before);
             change(rows, first, &memory, 0);
         } else {
             load(rows, first, count, &memory);
         }
-        add_to_lanes(&memory, (index_t)out_rows, squares, run);
-        if (ends_run) {
-            end_run(run_before, lanes_before, before);
-            end_run(run, lanes, out);
+        add_to_lanes(&memory, (index_t)out_rows, squares, sums);
+        if (ends_stretch) {
+            end_stretch(sums_before, lanes_before, before);
+            end_stretch(sums, lanes, out);
         }
     }
     free(memory.allocated);
@@ -939,10 +943,11 @@ INLINE singles numbers_at(const int kind, const void *row, index_t at)
 
 /* Add the products of all pairs (i, j), j <= i, of a chunk's rows to lanes that stay in registers.
 
-   With `based` the base's numbers, after the last model's, are subtracted from the models'; with `less_first`
+   With `with_base` the base's numbers, after the last model's, are subtracted from the models'; with `less_first`
    the first model's values are then subtracted from the other models'. */
 INLINE void add_products_of(
-    const int kind, const void *const *rows, const index_t models, const int based, const int less_first, double *lanes)
+    const int kind, const void *const *rows, const index_t models, const int with_base, const int less_first,
+    double *lanes)
 {
     const index_t pairs = models * (models + 1) / 2;
     for (index_t lane = 0; lane < GRAM_LANES; lane += FACTORS) {
@@ -954,7 +959,7 @@ INLINE void add_products_of(
             singles origin = {0};
             for (index_t m = 0; m < models; m++) {
                 singles values = numbers_at(kind, rows[m], at);
-                if (based)
+                if (with_base)
                     values -= numbers_at(kind, rows[models], at);
                 if (m == 0)
                     origin = values;
@@ -1012,9 +1017,9 @@ static int add_products_of_halves(const Rows *rows, index_t first, int64_t less_
     fill_windows(rows, first);
     locate_all(rows, first, stored);
 #define ADD_HALVES(few)                                                                                     \
-    if (rows->based == 1 && less_first)                                                                     \
+    if (rows->base_use == MINUS_BASE && less_first)                                                         \
         add_products_of(BFLOAT16, stored, few, 1, 1, lanes);                                                \
-    else if (rows->based == 1)                                                                              \
+    else if (rows->base_use == MINUS_BASE)                                                                  \
         add_products_of(BFLOAT16, stored, few, 1, 0, lanes);                                                \
     else if (less_first)                                                                                    \
         add_products_of(BFLOAT16, stored, few, 0, 1, lanes);                                                \
@@ -1061,7 +1066,7 @@ typedef struct {
     index_t width, bin_count;
     const float *chances;
     uint32_t first, second;
-    uint32_t *places;
+    uint32_t *hashes;
     Bounds *bounds;
     uint32_t *counts;
     uint16_t *bins;
@@ -1125,7 +1130,7 @@ static void bound_chances(const Ranking *ranking)
    Returns a bit for each value, the first the lowest, which is 1 if the value stays; in `undecided` it is 1 if
    the value's rank decides. */
 INLINE uint32_t compare_sixteen(
-    const Ranking *ranking, const uint32_t *places, const Bounds *bounds, index_t count, uint32_t *undecided)
+    const Ranking *ranking, const uint32_t *hashes, const Bounds *bounds, index_t count, uint32_t *undecided)
 {
 #ifdef __AVX512F__
     const __m512i first = _mm512_set1_epi32((int32_t)ranking->first);
@@ -1133,7 +1138,7 @@ INLINE uint32_t compare_sixteen(
     const __m512i even = _mm512_setr_epi32(0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24, 26, 28, 30);
     const __m512i odd = _mm512_add_epi32(even, _mm512_set1_epi32(1));
     __mmask16 exist = count < 16 ? (__mmask16)((1u << count) - 1) : (__mmask16)0xFFFF;
-    __m512i word = _mm512_mullo_epi32(_mm512_maskz_loadu_epi32(exist, places), first);
+    __m512i word = _mm512_mullo_epi32(_mm512_maskz_loadu_epi32(exist, hashes), first);
     word = _mm512_mullo_epi32(_mm512_xor_si512(word, _mm512_srli_epi32(word, 16)), second);
     __m512 number = _mm512_mul_ps(_mm512_cvtepi32_ps(_mm512_srli_epi32(word, 8)), _mm512_set1_ps(0x1p-24f));
     __m512 begin = _mm512_loadu_ps(bounds), end = _mm512_loadu_ps(bounds + 8);
@@ -1143,7 +1148,7 @@ INLINE uint32_t compare_sixteen(
 #else
     uint32_t stays = 0, may_stay = 0;
     for (index_t i = 0; i < count; i++) {
-        float number = number_of(places[i], ranking->first, ranking->second);
+        float number = number_of(hashes[i], ranking->first, ranking->second);
         stays |= (uint32_t)(number < bounds[i].low) << i;
         may_stay |= (uint32_t)(number < bounds[i].high) << i;
     }
@@ -1165,21 +1170,21 @@ static int32_t rank_of(const float *restrict row, index_t width, index_t i)
 
 /* Return bits of the undecided values, of 16 from `at` on, that their ranks let stay; zeros stay what they are. */
 INLINE uint32_t decide_by_rank(
-    const Ranking *ranking, const float *row, const uint32_t *places, index_t at, uint32_t undecided)
+    const Ranking *ranking, const float *row, const uint32_t *hashes, index_t at, uint32_t undecided)
 {
     uint32_t stays = 0;
     for (; undecided; undecided &= undecided - 1) {
         index_t i = at + (index_t)__builtin_ctz(undecided);
         if (!pattern_of(row[i]))
             continue;
-        float number = number_of(places[i], ranking->first, ranking->second);
+        float number = number_of(hashes[i], ranking->first, ranking->second);
         stays |= (uint32_t)(number < ranking->chances[rank_of(row, ranking->width, i)]) << (i - at);
     }
     return stays;
 }
 
 /* Write a bit for each of a row's values, which is 1 if the value stays; the first is the lowest of a byte. */
-static void draw_row(const Ranking *ranking, const float *row, const uint32_t *places, uint8_t *bits)
+static void draw_row(const Ranking *ranking, const float *row, const uint32_t *hashes, uint8_t *bits)
 {
     index_t width = ranking->width;
     if (width >= NARROW) {
@@ -1197,8 +1202,8 @@ static void draw_row(const Ranking *ranking, const float *row, const uint32_t *p
         for (index_t at = first; at < end; at += 16) {
             index_t count = least_of(16, end - at);
             uint32_t undecided;
-            uint32_t stays = compare_sixteen(ranking, places + at, bounds + at - first, count, &undecided);
-            stays |= decide_by_rank(ranking, row, places, at, undecided);
+            uint32_t stays = compare_sixteen(ranking, hashes + at, bounds + at - first, count, &undecided);
+            stays |= decide_by_rank(ranking, row, hashes, at, undecided);
             bits[at / 8] = (uint8_t)stays;
             if (count > 8)
                 bits[at / 8 + 1] = (uint8_t)(stays >> 8);
@@ -1212,14 +1217,14 @@ static void draw_rows(
     const Drawn *drawn)
 {
     index_t width = ranking->width, row_bytes = (width + 7) / 8;
-    mix_places((uint32_t)(drawn->start + (int64_t)(first_row * width)), count * width, ranking->places);
+    hash_positions((uint32_t)(drawn->start + (int64_t)(first_row * width)), count * width, ranking->hashes);
     for (index_t m = 0; m < models; m++) {
         uint8_t *bits = drawn->bits + (m * drawn->rows + first_row) * row_bytes;
         ranking->chances = drawn->chances + m * width;
         ranking->first = drawn->factors[2 * m];
         ranking->second = drawn->factors[2 * m + 1];
         for (index_t r = 0; r < count; r++)
-            draw_row(ranking, values + m * stride + r * width, ranking->places + r * width, bits + r * row_bytes);
+            draw_row(ranking, values + m * stride + r * width, ranking->hashes + r * width, bits + r * row_bytes);
     }
 }
 
@@ -1236,15 +1241,15 @@ int KERNEL(draw_ranked)(
     Ranking ranking = {.width = (index_t)width, .bin_count = width < WIDE ? FEW_BINS : MANY_BINS};
     index_t size = (index_t)rows->size, wide = ranking.width + (ALIGNED - ranking.width % ALIGNED);
     /* Values are drawn as soon as there are so many, and less than a chunk is left. */
-    index_t enough = (PLACES / ranking.width > 1 ? PLACES / ranking.width : 1) * ranking.width;
+    index_t enough = (HASHED / ranking.width > 1 ? HASHED / ranking.width : 1) * ranking.width;
     index_t stride = (enough / CHUNK + 2) * CHUNK;
     size_t more = ranking.bin_count * 12 + wide * 2 + (rows->models + 1) * stride * 4;
     Memory memory;
     float *values = begin(rows, more, &memory);
     if (!values)
         return NO_MEMORY;
-    ranking.places = (uint32_t *)(values + rows->models * stride);
-    ranking.bounds = (Bounds *)(ranking.places + stride);
+    ranking.hashes = (uint32_t *)(values + rows->models * stride);
+    ranking.bounds = (Bounds *)(ranking.hashes + stride);
     ranking.counts = (uint32_t *)(ranking.bounds + ranking.bin_count);
     ranking.bins = (uint16_t *)(ranking.counts + ranking.bin_count);
     memset(ranking.bins, 0, wide * sizeof *ranking.bins);
@@ -1398,7 +1403,7 @@ int KERNEL(count_near_limits)(
 /* Return whether stored numbers are neither NaN nor too large. */
 int KERNEL(are_usable)(int64_t kind, const void *memory, int64_t count)
 {
-    return words_are_usable(kind, memory, (index_t)count);
+    return numbers_are_usable(kind, memory, (index_t)count);
 }
 
 /* Write the numbers of runs of model m, or last of the base, into `into`. */
@@ -1428,7 +1433,7 @@ static void take_runs_of(const Rows *rows, index_t m, int64_t runs, const int64_
 int KERNEL(take_runs)(
     const Rows *rows, int64_t runs, const int64_t *begins, const int64_t *ends, int64_t stride, float *out)
 {
-    for (index_t m = 0; m < (index_t)rows->models + (rows->based ? 1 : 0); m++)
+    for (index_t m = 0; m < (index_t)rows->models + (rows->base_use != WITHOUT_BASE); m++)
         take_runs_of(rows, m, runs, begins, ends, out + m * (index_t)stride);
     return 0;
 }

@@ -35,7 +35,7 @@ class SumOfDeltas:
         from emberge.numerics import LANES, add_lanes
 
         lanes = np.zeros((rows.count, LANES))
-        rows.run("sums", self.squares, 0, lanes[:0], rows.count, lanes)
+        rows.call("sums", self.squares, 0, lanes[:0], rows.count, lanes)
         return add_lanes(lanes)
 
 
@@ -53,7 +53,7 @@ class SumsBeforeAndAfter:
         from emberge.numerics import LANES, add_lanes
 
         before, after = (np.zeros((rows.count, LANES)) for _ in range(2))
-        rows.run("sums", False, rows.count, before, rows.count, after)
+        rows.call("sums", False, rows.count, before, rows.count, after)
         return add_lanes(before), add_lanes(after)
 
 

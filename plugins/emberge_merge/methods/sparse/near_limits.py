@@ -46,7 +46,7 @@ class CountNearLimits:
         ties = np.zeros((limits, most_frequent, row_count), np.int32)
         sizes = self.width, limits, most_frequent, row_count
         arrays = models, lows, highs, frequent, counts, values, row_indices, ties
-        rows.run("count_near_limits", *sizes, *arrays)
+        rows.call("count_near_limits", *sizes, *arrays)
         bracket_counts = []
         for i, (above, inside, nonzero, collected) in enumerate(counts.tolist()):
             # The memory is used again by the next call, and what was collected stays.

@@ -41,7 +41,7 @@ class RankedDraw:
         bits = map_array((rows.count, rows.size // self.width, -(-self.width // 8)), np.uint8)
         chances = [_list_rank_chances(line, self.width, np.float32) for line in self.lines]
         multipliers = np.array([hash_key(key) for key in self.keys], np.uint32)
-        rows.run("draw_ranked", self.width, np.stack(chances), multipliers, bits)
+        rows.call("draw_ranked", self.width, np.stack(chances), multipliers, bits)
         return bits
 
 
