@@ -14,7 +14,7 @@ from emberge import run_recipe
 from emberge.cli.main import main
 from emberge.errors import EmbergeError
 from emberge.recipes import run_step
-from emberge.results.verify import UnsoundResultError
+from emberge.results.verification import UnsoundResultError
 from emberge.training import TrainingState
 from emberge.training.loop.checkpoints import MANIFEST_FILE, TENSORS_FILE
 

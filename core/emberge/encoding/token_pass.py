@@ -176,26 +176,39 @@ def score_texts(
     """
     nats, scored = np.zeros(len(texts)), np.zeros(len(texts), np.int64)
     for start in range(0, len(texts), _SCORED_AT_ONCE):
-        numbers = range(start, min(start + _SCORED_AT_ONCE, len(texts)))
+        span = slice(start, min(start + _SCORED_AT_ONCE, len(texts)))
+        numbers = range(span.start, span.stop)
         corrupted_texts = [corrupt_text(encoder, texts[i], loss, seed_of(i)) for i in numbers]
-        for i, corrupted in zip(numbers, corrupted_texts, strict=True):
-            scored[i] = int((corrupted.labels != UNSCORED_LABEL).sum())
-        pieces = cut_chunks([len(text.labels) for text in corrupted_texts], token_budget)
-        with (
-            torch.no_grad(),
-            prefetch_chunks(encoder, [c.text for c in corrupted_texts], pieces) as features,
-        ):
-            for number, piece in enumerate(pieces):
-                batch = features[number]
-                states, mask = encoder.states(batch), batch.get("attention_mask")
-                for row, index in enumerate(piece):
-                    text_states = states[row] if mask is None else states[row][mask[row].bool()]
-                    labels = to_device(
-                        torch.from_numpy(corrupted_texts[index].labels), text_states.device
-                    )
-                    mean = loss(text_states[None], labels[None], encoder.logits)
-                    nats[start + index] = float(mean) * scored[start + index]
+        scored[span] = [int((c.labels != UNSCORED_LABEL).sum()) for c in corrupted_texts]
+        nats[span] = scored[span] * _compute_mean_losses(
+            encoder, corrupted_texts, loss, token_budget
+        )
     return TokenScores(nats, scored)
+
+
+def _compute_mean_losses(
+    encoder: TokenPredictor,
+    corrupted_texts: Sequence[CorruptedText],
+    loss: TokenLoss,
+    token_budget: int,
+) -> NDArray[np.float64]:
+    """Return the mean loss [n] over the scored positions of each text."""
+    means = np.zeros(len(corrupted_texts))
+    pieces = cut_chunks([len(text.labels) for text in corrupted_texts], token_budget)
+    with (
+        torch.no_grad(),
+        prefetch_chunks(encoder, [c.text for c in corrupted_texts], pieces) as features,
+    ):
+        for number, piece in enumerate(pieces):
+            batch = features[number]
+            states, mask = encoder.states(batch), batch.get("attention_mask")
+            for row, index in enumerate(piece):
+                text_states = states[row] if mask is None else states[row][mask[row].bool()]
+                labels = to_device(
+                    torch.from_numpy(corrupted_texts[index].labels), text_states.device
+                )
+                means[index] = float(loss(text_states[None], labels[None], encoder.logits))
+    return means
 
 
 def pack_rows(lengths: Sequence[int] | NDArray[np.int64], length: int) -> list[NDArray[np.int64]]:

@@ -5,12 +5,12 @@ from .artifact_file import Input as Input
 from .artifact_file import build_artifact_record as build_artifact_record
 from .artifact_file import read_artifact as read_artifact
 from .artifact_file import read_record as read_record
-from .clean import find_leftovers as find_leftovers
-from .clean import remove_leftovers as remove_leftovers
+from .leftovers import find_leftovers as find_leftovers
+from .leftovers import remove_leftovers as remove_leftovers
 from .run_folder import PROGRESS as PROGRESS
 from .run_folder import NoRunError as NoRunError
 from .run_folder import OutFolder as OutFolder
 from .run_folder import list_current_results as list_current_results
 from .run_folder import measure_folder as measure_folder
-from .verify import require_sound_result as require_sound_result
-from .verify import verify_result as verify_result
+from .verification import require_sound_result as require_sound_result
+from .verification import verify_result as verify_result

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 
 from emberge.contracts import Backbone, Encoder, EncoderFacts
-from emberge.encoding import EncodePlan, TextEmbedder, encode_and_backward
+from emberge.encoding import EncodePlan, TextEmbedder, encode_and_backward, forward
 
 TEXTS = ("open a file", "sort a list of numbers by value", "the weather", "a", "Find the Last Row!")
 
@@ -31,16 +31,16 @@ def check_backbone(backbone: Backbone, checkpoint: Path) -> None:
     assert backbone.kind == encoder.similarity.kind, (
         "kind: it is not that of the encoder's similarity"
     )
+    tokens = encoder.tokenise(TEXTS, prompt="", max_length=None)
+    with torch.no_grad():
+        width = forward(encoder, tokens).embeddings.shape[-1]
+    assert width == encoder.dimension, "dimension: it is not that of embeddings"
     batch_embeddings = TextEmbedder(encoder).embed(TEXTS)
-    assert batch_embeddings.shape == (len(TEXTS), encoder.dimension), (
-        "dimension: it is not that of embeddings"
-    )
     chunked_embeddings = TextEmbedder(encoder, token_budget=8).embed(TEXTS[::-1])[::-1]
     assert np.abs(batch_embeddings - chunked_embeddings).max() <= 1e-5, (
         "neighbours: an embedding depends on them"
     )
     _check_facts(backbone.describe(checkpoint), encoder)
-    tokens = encoder.tokenise(TEXTS, prompt="", max_length=None)
     encode_and_backward(
         encoder,
         tokens,

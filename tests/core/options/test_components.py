@@ -31,13 +31,19 @@ def test_a_component_is_a_name_with_options_or_its_first_own_options_value(writt
     assert built.sampler == (acme.Bag(ratio=0.5), acme.Shuffle())
 
 
-def test_components_have_defaults_and_a_first_option_of_their_own() -> None:
+def test_components_have_defaults() -> None:
     built = step(fit())
     assert built.sampler == (acme.Shuffle(),)
     assert built.backbone == acme.Plain()
     assert built.loss == PerDataset(default=(acme.Contrast(),))
+
+
+def test_a_value_alone_is_the_first_option_of_the_components_own() -> None:
     assert step(fit("loss: {contrast: 0.1}")).loss.default == (acme.Contrast(temperature=0.1),)
     assert faults(fit("loss: {rank: 3}")) == ["6: loss 'rank' has no option for the number 3"]
+
+
+def test_several_components_may_be_a_mapping_or_a_list() -> None:
     text = (
         "steps: {a: {rate: {models: m, evaluators: {board: {tasks_: [x]}, acme:board: {data: d}}}}}"
     )
@@ -46,6 +52,9 @@ def test_components_have_defaults_and_a_first_option_of_their_own() -> None:
     assert two == acme.Board(data=(DataRef("d"),))
     built = step(fit("loss: [{contrast: {weight: 2}}, mask]"))
     assert built.loss.default == (acme.Contrast(weight=2.0), acme.Mask())
+
+
+def test_only_the_last_sampler_makes_batches() -> None:
     assert faults(fit("sampler: [bag, bag]")) == [
         "6: sampler 'bag' only selects; end the chain with a sampler that makes batches"
     ]
