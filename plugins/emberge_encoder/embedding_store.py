@@ -15,7 +15,7 @@ from emberge.encoding import Ragged, TextEmbedder
 from emberge.files import fill_once
 from emberge.hashes import hash_texts
 from emberge.interpreter import return_freed_memory
-from emberge.ranks import SINGLE_RANK, Ranks
+from emberge.ranks import SINGLE_RANK, RankGroup
 from numpy.typing import NDArray
 
 # Texts that are embedded and written at once: what a kill can cost, and what is in memory at a time.
@@ -66,7 +66,7 @@ class EmbeddingStore:
         model: str,
         token_budget: int | None = None,
         progress: Callable[..., None] | None = None,
-        ranks: Ranks = SINGLE_RANK,
+        ranks: RankGroup = SINGLE_RANK,
         name: str = "the model",
     ) -> None:
         self.store = store

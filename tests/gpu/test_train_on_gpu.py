@@ -18,7 +18,7 @@ from emberge import Backbone, PerDataset
 from emberge.encoding import BatchEmbeddings, EncodePlan, encode_and_backward
 from emberge.ranks import (
     SINGLE_RANK,
-    Ranks,
+    RankGroup,
     clip_gradients,
     gather_on_cpu,
     gather_weights,
@@ -138,19 +138,19 @@ def test_a_training_killed_on_a_gpu_ends_in_the_same_bytes(
 
 
 @pytest.fixture
-def group(monkeypatch: pytest.MonkeyPatch) -> Iterator[Ranks]:
+def group(monkeypatch: pytest.MonkeyPatch) -> Iterator[RankGroup]:
     """A group of one rank, which goes the way of many."""
     store = dist.HashStore()
     backend = "cpu:gloo,cuda:nccl" if DEVICE.startswith("cuda") else "gloo"
     dist.init_process_group(backend, store=store, rank=0, world_size=1)
     try:
-        yield Ranks(device=DEVICE, store=store)
+        yield RankGroup(device=DEVICE, store=store)
     finally:
         dist.destroy_process_group()
 
 
 def _gradients(
-    model: Path, ranks: Ranks, split: bool, autocast: torch.dtype | None
+    model: Path, ranks: RankGroup, split: bool, autocast: torch.dtype | None
 ) -> tuple[float, float, dict[str, torch.Tensor], dict[str, torch.Tensor]]:
     """Loss, norm, gradients after they were cut, and weights as they would be saved."""
     encoder = TextEncoder().load(model, device=DEVICE, dtype="float32")
@@ -185,7 +185,7 @@ def _gradients(
 
 @pytest.mark.parametrize("autocast", [None, torch.bfloat16])
 def test_split_weights_have_the_gradients_of_whole_ones(
-    model: Path, group: Ranks, autocast: torch.dtype | None
+    model: Path, group: RankGroup, autocast: torch.dtype | None
 ) -> None:
     loss, norm, grads, weights = _gradients(model, SINGLE_RANK, False, autocast)
     split_loss, split_norm, split_grads, split_weights_ = _gradients(model, group, True, autocast)

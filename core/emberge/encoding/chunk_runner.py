@@ -20,7 +20,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from emberge.contracts import Auxiliary, AuxiliaryMetrics
 from emberge.devices import read_available_memory
 from emberge.encoding.chunks import ChunkFeatures, Features
-from emberge.ranks import SINGLE_RANK, Ranks
+from emberge.ranks import SINGLE_RANK, RankGroup
 from emberge.seeds import make_seed
 
 # On a CPU other trainings may run at the same time; a GPU has one training.
@@ -95,7 +95,7 @@ class EncodePlan:
     kept_bytes: int | None = None
     autocast: torch.dtype | None = None
     draws_random: bool = True
-    ranks: Ranks = SINGLE_RANK
+    ranks: RankGroup = SINGLE_RANK
     splits_weights: bool = False
     packing: int | None = None
 

@@ -9,7 +9,7 @@ from .fsdp import split_weights as split_weights
 from .fsdp import sum_gradients as sum_gradients
 from .ranks import SINGLE_RANK as SINGLE_RANK
 from .ranks import LostRankError as LostRankError
-from .ranks import Ranks as Ranks
+from .ranks import RankGroup as RankGroup
 from .ranks import RanksError as RanksError
 from .ranks import join_ranks as join_ranks
 from .ranks import leave_ranks as leave_ranks

@@ -14,12 +14,12 @@ from torch.distributed.fsdp import fully_shard
 from torch.distributed.tensor import DTensor, distribute_tensor
 
 from emberge.contracts import Encoder
-from emberge.ranks.ranks import Ranks
+from emberge.ranks.ranks import RankGroup
 
 PROBE_TEXT = "a text to see which modules run"
 
 
-def split_weights(encoder: Encoder, ranks: Ranks) -> None:
+def split_weights(encoder: Encoder, ranks: RankGroup) -> None:
     """Split the encoder's weights among the ranks (FSDP2; Zhao et al., 2023, arXiv:2304.11277).
 
     The modules that a forward pass calls first are split, and so are the repeated blocks in them. An encoder
@@ -119,7 +119,7 @@ def gather_weights(module: nn.Module) -> Iterator[None]:
             owner.register_parameter(name, parameter)
 
 
-def sum_gradients(parameters: Sequence[Tensor], ranks: Ranks, splits_weights: bool) -> None:
+def sum_gradients(parameters: Sequence[Tensor], ranks: RankGroup, splits_weights: bool) -> None:
     """Replace every gradient by the sum over ranks; FSDP2 has already summed those of split parameters."""
     whole_parameters = [parameter for parameter in parameters if not is_split(parameter)]
     if splits_weights:

@@ -46,8 +46,8 @@ def shard_rows(size: int, rank: int, ranks: int) -> slice:
 
 
 @dataclass(frozen=True, eq=False)
-class Ranks:
-    """Rank of this process among those that train together, and their collectives.
+class RankGroup:
+    """The ranks that train together, as one of them sees them: its number, their count, and collectives.
 
     The first rank writes files and logs, the others only train. With several ranks, all see the `store`, and
     wait for each other for days in the group `patient`.
@@ -198,7 +198,7 @@ class Ranks:
         return received
 
 
-SINGLE_RANK = Ranks()
+SINGLE_RANK = RankGroup()
 
 
 @contextlib.contextmanager
@@ -230,10 +230,10 @@ def _split_into_buckets(grads: Sequence[Tensor]) -> Iterator[list[Tensor]]:
 
 
 # The ranks of this process once it has joined its group, which it does only once.
-_JOINED_RANKS: list[Ranks] = []
+_JOINED_RANKS: list[RankGroup] = []
 
 
-def join_ranks(device: str = "cpu") -> Ranks:
+def join_ranks(device: str = "cpu") -> RankGroup:
     """Return this process's ranks, as `torchrun`, `accelerate launch` or `emberge run --ranks` set them up.
 
     They are described by RANK, WORLD_SIZE, LOCAL_RANK, MASTER_ADDR and MASTER_PORT. Without these variables,
@@ -244,13 +244,13 @@ def join_ranks(device: str = "cpu") -> Ranks:
         RanksError: if the ranks do not find each other.
     """
     if int(os.environ.get("WORLD_SIZE", "1")) == 1:
-        return Ranks(device=device)
+        return RankGroup(device=device)
     if not _JOINED_RANKS:
         _JOINED_RANKS.append(_join_group(device))
     return _JOINED_RANKS[0]
 
 
-def _join_group(device: str) -> Ranks:
+def _join_group(device: str) -> RankGroup:
     on_gpu = device.startswith("cuda")
     if device == "cuda":
         device = f"cuda:{os.environ.get('LOCAL_RANK', '0')}"
@@ -272,7 +272,7 @@ def _join_group(device: str) -> Ranks:
             f"rank {os.environ.get('RANK', '?')} of {os.environ['WORLD_SIZE']} does not find the others "
             f"({line}); look at MASTER_ADDR, MASTER_PORT and RANK"
         ) from error
-    return Ranks(rank, size, device, PrefixStore("emberge", store), patient)
+    return RankGroup(rank, size, device, PrefixStore("emberge", store), patient)
 
 
 def leave_ranks() -> None:

@@ -23,7 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from emberge.contracts import TokenisedText
-from emberge.ranks import SINGLE_RANK, Ranks, shard_rows
+from emberge.ranks import SINGLE_RANK, RankGroup, shard_rows
 from emberge.seeds import draw_bits, make_seed
 from emberge.training.batch_plan import PlannedBatch, PlannedPart
 from emberge.training.example_table import ExampleTable
@@ -64,7 +64,7 @@ class DrawnBatch:
     texts: tuple[TokenisedText, ...]
     parts: tuple[DrawnPart, ...]
     counts: tuple[int, ...]
-    ranks: Ranks = SINGLE_RANK
+    ranks: RankGroup = SINGLE_RANK
 
 
 def draw_batch(
@@ -74,7 +74,7 @@ def draw_batch(
     *,
     unique: bool,
     skips_anchors: bool = False,
-    ranks: Ranks = SINGLE_RANK,
+    ranks: RankGroup = SINGLE_RANK,
 ) -> DrawnBatch:
     """Draw each row's texts; with `unique`, each distinct text of a rank is encoded once.
 

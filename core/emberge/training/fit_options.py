@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
     from torch import Tensor
 
-    from emberge.ranks import Ranks
+    from emberge.ranks import RankGroup
 
 _USUAL_WARMUP = 0.1
 # Share of the steps at the end over which the schedule `warmup_stable_decay` falls.
@@ -239,7 +239,7 @@ class GuideRequest:
     device: str
     store: Path
     reads_rows_again: bool
-    ranks: Ranks
+    ranks: RankGroup
     progress: Callable[..., None]
 
 

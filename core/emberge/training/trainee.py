@@ -10,7 +10,7 @@ from typing import Any
 from torch import Tensor
 
 from emberge.encoding import PassResult
-from emberge.ranks import Ranks
+from emberge.ranks import RankGroup
 from emberge.training.batch_plan import PlannedBatch
 from emberge.training.fit_options import FitOptions
 
@@ -23,7 +23,7 @@ class Trainee:
     a task.
     """
 
-    ranks: Ranks
+    ranks: RankGroup
     """Processes that train the trainee together, each with its share of a batch."""
     warms_up_from_zero: bool = False
     """True if the first step's learning rate is 0, as in transformers; otherwise it is above 0."""

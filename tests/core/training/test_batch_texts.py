@@ -10,7 +10,7 @@ import pytest
 import torch
 from emberge import Embeddings, Loss, PerDataset, Similarity
 from emberge.encoding import BatchEmbeddings
-from emberge.ranks import Ranks
+from emberge.ranks import RankGroup
 from emberge.training import FitOptions
 from emberge.training.batch_loss import Objective, compute_batch_loss
 from emberge.training.batch_plan import PlannedBatch, PlannedPart
@@ -80,7 +80,7 @@ def test_each_rank_encodes_its_texts_and_the_loss_gets_them(
             TextSampling(1, 1, 1),
             unique=False,
             skips_anchors=skips_anchors,
-            ranks=Ranks(rank=rank, size=size),
+            ranks=RankGroup(rank=rank, size=size),
         )
 
     drawn = [draw(rank, 2) for rank in range(2)]

@@ -15,7 +15,7 @@ from emberge.contracts import Machine, StepFinished
 from emberge.errors import RecipeError
 from emberge.interpreter import refuse_exits
 from emberge.plugins import Plugins
-from emberge.ranks import LostRankError, Ranks, RanksError, join_ranks, leave_ranks
+from emberge.ranks import LostRankError, RankGroup, RanksError, join_ranks, leave_ranks
 from emberge.recipes.recipe import Recipe, RecipeStep
 from emberge.recipes.run.recipe_run import InThisProcess, RecipeRun
 from emberge.recipes.run.step_run import RunContext, StepRun, run_step
@@ -51,7 +51,7 @@ class _StepCall:
 class RankTeam(InThisProcess):
     """The executor of the first of several ranks, which the other ranks follow."""
 
-    def __init__(self, ranks: Ranks, shard: bool) -> None:
+    def __init__(self, ranks: RankGroup, shard: bool) -> None:
         self.ranks = ranks
         self._shard = shard
         self._calls = 0

@@ -20,7 +20,7 @@ from emberge.encoding import (
     measure_activation_budget,
 )
 from emberge.files import make_folder, write_json
-from emberge.ranks import Ranks
+from emberge.ranks import RankGroup
 from emberge.training.example_table import ExampleTable
 from emberge.training.fit_options import FitOptions
 from emberge.training.text_windows import WindowTable
@@ -50,7 +50,7 @@ class MachineSettings:
         return torch.bfloat16 if self.precision == "bfloat16" else None
 
 
-def choose_settings(work: Path, options: FitOptions, ranks: Ranks) -> MachineSettings:
+def choose_settings(work: Path, options: FitOptions, ranks: RankGroup) -> MachineSettings:
     """Return the settings of an earlier start, or choose them now and write them into `work`.
 
     The ranks of a machine share its cores, and the first rank decides for all.
@@ -85,7 +85,7 @@ def fit_token_budget(
     settings: MachineSettings,
     encoder: Encoder,
     tables: Collection[ExampleTable | WindowTable],
-    ranks: Ranks,
+    ranks: RankGroup,
 ) -> MachineSettings:
     """Return the settings with a token budget that fits into memory, and save them; keep fitted settings.
 

@@ -17,7 +17,7 @@ from torch import Tensor
 from emberge.contracts import AuxiliaryMetrics, Figure
 from emberge.encoding import PassResult
 from emberge.errors import TrainingError
-from emberge.ranks import SINGLE_RANK, Ranks
+from emberge.ranks import SINGLE_RANK, RankGroup
 from emberge.training.batch_plan import PlannedBatch
 
 # Number of points that a training logs, if no option says another interval.
@@ -128,7 +128,7 @@ class MetricLog:
     every: int
     tasks: Mapping[str, str]
     states: str = ""
-    ranks: Ranks = SINGLE_RANK
+    ranks: RankGroup = SINGLE_RANK
     model: ModelMetrics = field(default_factory=ModelMetrics)
     losses: list[float] = field(default_factory=list)
     names: list[str] = field(default_factory=list)

@@ -34,7 +34,7 @@ from emberge.encoding import (
     score_texts,
 )
 from emberge.hashes import hash_sha256
-from emberge.ranks import Ranks, gather_weights, shard_rows
+from emberge.ranks import RankGroup, gather_weights, shard_rows
 from emberge.seeds import make_seed
 from emberge.training.batch_loss import Objective, compute_batch_loss
 from emberge.training.batch_plan import BatchPlan, PlannedBatch, PlannedPart
@@ -58,7 +58,7 @@ class Session(Trainee):
     """
 
     job: FitJob
-    ranks: Ranks
+    ranks: RankGroup
     plan: BatchPlan
     datasets: Sequence[Dataset]
     objective: Objective

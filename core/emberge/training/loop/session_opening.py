@@ -29,7 +29,7 @@ from emberge.encoding import (
     measure_activation_budget,
 )
 from emberge.errors import CheckpointError, DataError
-from emberge.ranks import Ranks, RanksError, is_split, join_ranks, split_weights
+from emberge.ranks import RankGroup, RanksError, is_split, join_ranks, split_weights
 from emberge.training.batch_loss import Objective
 from emberge.training.batch_plan import BatchPlan, refuse_unknown_names
 from emberge.training.batch_texts import TextSampling
@@ -137,16 +137,16 @@ def open_session(
         )
 
 
-def _join_started_ranks(machine: Machine) -> Ranks:
+def _join_started_ranks(machine: Machine) -> RankGroup:
     if machine.ranks == 1:
-        return Ranks(device=machine.device)
+        return RankGroup(device=machine.device)
     ranks = join_ranks(machine.device)
     if ranks.size != machine.ranks:
         raise RanksError(f"{machine.ranks} ranks shall train, and {ranks.size} were started")
     return ranks
 
 
-def _read_first_rank_first(ranks: Ranks, read: Callable[[], T]) -> T:
+def _read_first_rank_first(ranks: RankGroup, read: Callable[[], T]) -> T:
     """Return what `read` finds or writes; the other ranks find the first rank's files, if they see them."""
 
     def read_and_drop() -> None:  # tables are no JSON, which alone can be shared
@@ -183,7 +183,7 @@ def _needs_windows(job: FitJob, info: DatasetInfo) -> bool:
     return cuts_windows(job.losses.of(info.name, info.task) or (), info)
 
 
-def _load_encoder(job: FitJob, ranks: Ranks) -> Encoder:
+def _load_encoder(job: FitJob, ranks: RankGroup) -> Encoder:
     """Return the job's encoder, with a head if a loss predicts tokens."""
     infos = [dataset.info for dataset in job.datasets]
     predicts_tokens = any(_needs_windows(job, info) for info in infos)
@@ -256,7 +256,7 @@ def _list_in_batch_datasets(job: FitJob) -> list[str]:
 
 
 def _build_encode_plan(
-    job: FitJob, settings: MachineSettings, encoder: Encoder, ranks: Ranks, draws_random: bool
+    job: FitJob, settings: MachineSettings, encoder: Encoder, ranks: RankGroup, draws_random: bool
 ) -> EncodePlan:
     return EncodePlan(
         token_budget=settings.token_budget,

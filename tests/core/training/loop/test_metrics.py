@@ -9,7 +9,7 @@ import pytest
 import torch
 from emberge import PerDataset
 from emberge.encoding import PassResult
-from emberge.ranks import Ranks
+from emberge.ranks import RankGroup
 from emberge.training import FitOptions
 from emberge.training.batch_plan import PlannedBatch, PlannedPart
 from emberge.training.loop.metrics import MetricLog
@@ -61,14 +61,14 @@ def test_points_are_means_since_the_one_before() -> None:
 
 @pytest.mark.parametrize("up", [0.0, 1.0, 1000.0, 1e9], ids="up for {} s".format)
 def test_counts_are_those_of_all_ranks(up: float) -> None:
-    class Two(Ranks):
+    class Two(RankGroup):
         def sum_over_ranks(self, value: torch.Tensor) -> torch.Tensor:
             return 2 * value
 
     clock = [up]
     rows: Rows = []
     alone: Rows = []
-    for found, ranks in ((rows, Two(size=2)), (alone, Ranks())):
+    for found, ranks in ((rows, Two(size=2)), (alone, RankGroup())):
         record = _record(found, steps=1, every=1, ranks=ranks, clock=lambda: clock[0])
         clock[0] += 1000
         _add(record, 0, 1.0, "find")
