@@ -128,7 +128,7 @@ def read_model_types(table: str) -> frozenset[str]:
     return frozenset()
 
 
-def find_source(model_type: str) -> Path | None:
+def find_class_file(model_type: str) -> Path | None:
     """Return the file of the model class that a plugin has for a model type; None if no plugin has it."""
     with _LOCK:
         _, architecture = _ADDED_ARCHITECTURES.get(model_type, ("", None))

@@ -90,27 +90,26 @@ def read_available_memory() -> int:
 
 def has_bfloat16_instructions() -> bool:
     """Return whether this machine's processor multiplies bfloat16 by itself; False if it cannot be told."""
-    flags = _read_processor_field("flags").split()
-    return not {"avx512_bf16", "amx_bf16"}.isdisjoint(flags)
+    return not {"avx512_bf16", "amx_bf16"}.isdisjoint(_read_processor_flags())
 
 
-def _read_processor_field(key: str) -> str:
-    """Return the first value of a field of /proc/cpuinfo that is not empty; "" where there is none."""
-    try:
-        lines = Path("/proc/cpuinfo").read_text("utf-8").splitlines()
-    except OSError:
-        return ""  # not Linux
-    fields = (line.partition(":") for line in lines)
-    return next((value.strip() for name, _, value in fields if name.strip() == key), "")
+def _read_processor_flags() -> list[str]:
+    """Return the words for what the first processor can do; none if /proc/cpuinfo does not tell."""
+    with suppress(OSError):  # not Linux
+        flags = re.search(
+            r"^flags\s*:(.*)$", Path("/proc/cpuinfo").read_text("utf-8"), re.MULTILINE
+        )
+        return flags[1].split() if flags else []
+    return []
 
 
-def choose_training_dtype(device: str, *, on_processors: bool = False) -> str:
+def choose_training_dtype(device: str, *, allows_bfloat16: bool = False) -> str:
     """Return the dtype to train in on a device: bfloat16 where it is fast, else float32.
 
-    A processor trains in float32, or with `on_processors` in bfloat16, if it multiplies that by itself.
+    A processor trains in float32, or in bfloat16 if the caller `allows_bfloat16` and it multiplies that.
     """
     if not device.startswith("cuda"):
-        return "bfloat16" if on_processors and has_bfloat16_instructions() else "float32"
+        return "bfloat16" if allows_bfloat16 and has_bfloat16_instructions() else "float32"
     import torch
 
     with torch.cuda.device(torch.device(device)):

@@ -37,7 +37,7 @@ _MOST_FILES = 4096
 # A file that changed this many nanoseconds ago could change again within one tick of its clock.
 _FRESH_NANOSECONDS = 100_000_000
 # Bytes that are mapped at once, so that little memory is resident: a multiple of every machine's
-# page size. Hashing takes far longer than another thread, importing torch, blocks the interpreter.
+# page size. It takes longer to hash than a thread that imports torch holds the interpreter.
 _MAPPED_BYTES = 256 << 20
 _THREADS = min(8, os.cpu_count() or 1)
 

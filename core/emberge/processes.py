@@ -15,6 +15,12 @@ from emberge.errors import EmbergeError, RecipeError
 from emberge.interpreter import build_python_command
 
 _ERROR_PREFIX = "error: "
+# Environment variables: the number that torchrun gives a process, how many processes there are, and the id of
+# the process that started the ranks of `--ranks`.
+_RANK_VARIABLE, _SIZE_VARIABLE, _STARTER_VARIABLE = "RANK", "WORLD_SIZE", "EMBERGE_RANKS_STARTER"
+# Address at which ranks of this machine find each other.
+_LOCAL_ADDRESS = "127.0.0.1"
+_START_REMEDY = "start by torchrun or accelerate launch, or use --ranks"
 
 
 def find_error_lines(printed: Iterable[str]) -> list[str]:
@@ -29,14 +35,6 @@ def explain_end(code: int, printed: Iterable[str]) -> str:
     if last_line.startswith(_ERROR_PREFIX):
         return last_line.removeprefix(_ERROR_PREFIX)
     return f"killed by signal {-code}" if code < 0 else f"exit code {code}"
-
-
-# Environment variables: the number that torchrun gives a process, how many processes there are, and the id of
-# the process that started the ranks of `--ranks`.
-_RANK_VARIABLE, _SIZE_VARIABLE, _STARTER_VARIABLE = "RANK", "WORLD_SIZE", "EMBERGE_RANKS_STARTER"
-# Address at which ranks of this machine find each other.
-_LOCAL_ADDRESS = "127.0.0.1"
-_START_REMEDY = "start by torchrun or accelerate launch, or use --ranks"
 
 
 def read_rank_and_size(environment: Mapping[str, str] = os.environ) -> tuple[int, int]:

@@ -97,7 +97,7 @@ class ProbeSets(Step):
         context.expect(
             Expected(
                 sets={f"probe_{set_name}": _build_task(set_name) for set_name in _SOURCES},
-                parts=("test",),
+                splits=("test",),
             )
         )
         return ()

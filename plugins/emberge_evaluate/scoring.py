@@ -206,7 +206,7 @@ def build_scoring_parts(
             evaluators=choose_evaluators(evaluators, backbones.get(text)),
             task_words=task_words,
         )
-        for text, name in ModelRef.part_names(models).items()
+        for text, name in ModelRef.name_parts(models).items()
     }
 
 
@@ -244,7 +244,7 @@ def map_scoring_parts(
     models: Sequence[ModelRef], parts: Mapping[str, StepRef]
 ) -> Mapping[str, StepRef]:
     """Map each reference's text to the step of `build_scoring_parts` that scores it."""
-    return {text: parts[name] for text, name in ModelRef.part_names(models).items()}
+    return {text: parts[name] for text, name in ModelRef.name_parts(models).items()}
 
 
 def read_part_scores(

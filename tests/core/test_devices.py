@@ -2,9 +2,19 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 from emberge import RecipeError, devices
-from emberge.devices import choose_training_dtype, find_machine, limit_torch_threads, parse_size
+from emberge.devices import (
+    choose_training_dtype,
+    count_usable_cores,
+    find_machine,
+    limit_torch_threads,
+    measure_memory,
+    parse_size,
+    read_available_memory,
+)
 
 
 @pytest.mark.parametrize(
@@ -33,6 +43,24 @@ def test_a_machine_has_the_devices_that_exist_or_are_named() -> None:
         find_machine(workers=0)
 
 
+def test_a_containers_limits_count(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(devices, "Path", lambda path: tmp_path / path[1:])
+    cores, memory, group = count_usable_cores(), measure_memory(), tmp_path / "sys/fs/cgroup"
+    assert read_available_memory() == 2 << 30, "no file tells"
+    for file, text in (
+        (tmp_path / "proc/meminfo", "MemTotal: 9 kB\nMemAvailable: 4 kB\n"),
+        *((group / name, "max") for name in ("cpu.max", "memory.max", "memory.current")),
+    ):
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(text)
+    found = count_usable_cores(), measure_memory(), read_available_memory()
+    assert found == (cores, memory, 4096)
+    for name, text in {"cpu.max": "5 10", "memory.max": "3000", "memory.current": "9"}.items():
+        (group / name).write_text(text)
+    found = count_usable_cores(), measure_memory(), read_available_memory()
+    assert found == (1, 3000, 2991)
+
+
 @pytest.mark.parametrize(
     ("flags", "dtype"),
     [("fpu avx2 avx512_bf16 avx512f", "bfloat16"), ("fpu avx2 avx512f avx512_bf16x", "float32")],
@@ -40,8 +68,8 @@ def test_a_machine_has_the_devices_that_exist_or_are_named() -> None:
 def test_a_cpu_computes_in_bfloat16_on_request_if_it_multiplies_it(
     flags: str, dtype: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(devices, "_read_processor_field", {"flags": flags}.__getitem__)
-    assert choose_training_dtype("cpu", on_processors=True) == dtype
+    monkeypatch.setattr(devices, "_read_processor_flags", flags.split)
+    assert choose_training_dtype("cpu", allows_bfloat16=True) == dtype
     assert choose_training_dtype("cpu") == "float32"
 
 

@@ -1,13 +1,14 @@
-"""Imports and checks pause the garbage collector, and leave it as it was."""
+"""Packages are found, the garbage collector pauses, torch gets its defaults, and the process ends early."""
 
 from __future__ import annotations
 
 import gc
+import os
 import subprocess
 import sys
 
 import pytest
-from emberge.interpreter import pause_collections
+from emberge.interpreter import locate_package, pause_collections, set_torch_defaults
 
 
 def test_collections_pause_and_are_then_as_before() -> None:
@@ -23,6 +24,22 @@ def test_collections_pause_and_are_then_as_before() -> None:
         assert not gc.isenabled()
     finally:
         gc.enable()
+
+
+def test_a_package_has_a_folder_and_anything_else_none() -> None:
+    folder = locate_package("asyncio")
+    assert folder is not None
+    assert (folder / "events.py").is_file()
+    assert [locate_package(name) for name in ("wave", "os.path", "no_such_package")] == [None] * 3
+
+
+def test_torch_gets_defaults_where_the_user_has_set_nothing(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(os, "environ", {"OMP_WAIT_POLICY": "ACTIVE"})
+    set_torch_defaults()
+    assert os.environ["OMP_WAIT_POLICY"] == "ACTIVE"
+    assert os.environ["LRU_CACHE_CAPACITY"] == "64"
 
 
 LEAVING = """

@@ -1,28 +1,30 @@
-"""How many ranks run, and why a child process ended."""
+"""How many ranks run, when they end, and why a child process ended."""
 
 from __future__ import annotations
 
+import os
+import time
+
 import pytest
-from emberge import RecipeError
+from emberge import RecipeError, processes
 from emberge.contracts import Machine
+from emberge.errors import EmbergeError
 from emberge.processes import choose_rank_count, explain_end, find_error_lines
 
 
 @pytest.mark.parametrize(
-    ("printed", "last", "how"),
+    ("code", "printed", "last", "how"),
     [
-        (["error: a", "", "  error: b ", "at once"], ["error: a", "error: b"], "b"),
-        (["Traceback", "KeyError: 1", ""], ["KeyError: 1"], "exit code 3"),
-        ([], [], "exit code 3"),
+        (3, ["error: a", "", "  error: b ", "at once"], ["error: a", "error: b"], "b"),
+        (3, ["Traceback", "KeyError: 1", ""], ["KeyError: 1"], "exit code 3"),
+        (-9, [], [], "killed by signal 9"),
     ],
 )
-def test_named_errors_count_over_last_lines(printed: list[str], last: list[str], how: str) -> None:
+def test_named_errors_count_over_last_lines_and_signals_are_named(
+    code: int, printed: list[str], last: list[str], how: str
+) -> None:
     assert find_error_lines(printed) == last
-    assert explain_end(3, printed) == how
-
-
-def test_a_signal_is_named() -> None:
-    assert explain_end(-9, ["half a word"]) == "killed by signal 9"
+    assert explain_end(code, printed) == how
 
 
 NO_START = "start by torchrun or accelerate launch, or use --ranks"
@@ -65,3 +67,12 @@ def test_the_launcher_or_the_option_says_how_many_ranks_run(
         return
     with pytest.raises(RecipeError, match=outcome):
         choose_rank_count(ranks, machine)
+
+
+def test_a_rank_ends_when_its_starter_has_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+    codes: list[int] = []
+    monkeypatch.setattr(os, "_exit", codes.append)
+    monkeypatch.setattr(os, "getppid", iter([7, 7, 1]).__next__)
+    monkeypatch.setattr(time, "sleep", lambda _: None)
+    processes._wait_for_starter(7)
+    assert codes == [EmbergeError.exit_code]

@@ -10,7 +10,14 @@ import pytest
 import torch
 from emberge import CheckpointError
 from emberge.model_folder import Checkpoint
-from emberge.tensor_names import TensorNames, find_layer, find_prefix, measure_depths
+from emberge.tensor_names import (
+    TensorNames,
+    find_layer,
+    find_layer_number,
+    find_prefix,
+    is_vocabulary,
+    measure_depths,
+)
 from safetensors.torch import save_file
 from torch import Tensor
 
@@ -39,14 +46,20 @@ def test_the_prefix_is_what_precedes_the_only_embedding(names: list[str], prefix
     assert find_prefix(names) == prefix
 
 
-def test_a_towers_norm_is_not_the_trunks(tmp_path: Path) -> None:
+def test_a_trunk_is_selected_without_towers_and_heads(tmp_path: Path) -> None:
+    """Its names lose the prefix of their class, and a wrapper's, which no result has."""
     tensors = {
-        "model.language_model.embed_tokens.weight": torch.zeros(4, 2),
-        "model.language_model.norm.weight": torch.zeros(2),
-        "model.visual.merger.norm.weight": torch.zeros(3),
+        "module.lm_head.weight": torch.zeros(4, 2),
+        "module.model.language_model.embed_tokens.weight": torch.zeros(4, 2),
+        "module.model.language_model.norm.weight": torch.zeros(2),
+        "module.model.visual.merger.norm.weight": torch.zeros(3),
     }
     names = names_of(tmp_path, tensors)
-    assert set(names.specs) == {"embed_tokens.weight", "norm.weight", "visual.merger.norm.weight"}
+    trunk, others = {"embed_tokens.weight", "norm.weight"}, {HEAD, "visual.merger.norm.weight"}
+    assert set(names.specs) == trunk | others
+    assert names.name_in_result(names.specs[HEAD]) == HEAD
+    selected = names.select_text_trunk()
+    assert (set(selected.specs), set(selected.left_out)) == (trunk, others)
 
 
 def test_two_tensors_with_one_canonical_name_are_refused(tmp_path: Path) -> None:
@@ -73,6 +86,8 @@ def test_two_tensors_with_one_canonical_name_are_refused(tmp_path: Path) -> None
 )
 def test_every_tensor_has_a_layer(name: str, layer: str) -> None:
     assert find_layer(name) == layer
+    number = layer.removeprefix("layers.")
+    assert find_layer_number(name) == (None if number == layer else int(number))
 
 
 def test_depth_runs_from_the_first_layer_to_the_last_of_each_tower() -> None:
@@ -112,3 +127,20 @@ def test_heads_and_tied_copies_follow_from_names_and_config(
     assert sorted(names.heads) == heads
     copies = (COPY, HEAD) if stored[0] == BERT else (HEAD,)
     assert [name for name in copies if names.is_redundant(name)] == tied_copies
+    substitute = names.find_substitute(HEAD)
+    assert (substitute is None) == (tied is False)
+
+
+def test_a_head_is_shared_by_models_of_one_task_and_a_pooler_by_all(tmp_path: Path) -> None:
+    tensors = {name: torch.zeros(4, 2) for name in (BERT, "bert.pooler.w", "classifier.w")}
+    tasks = ("BertForSequenceClassification", "BertForTokenClassification")
+    one, other = (names_of(tmp_path, tensors, architectures=[task]) for task in tasks)
+    assert one.shares_head(one, "classifier.w")
+    assert not one.shares_head(other, "classifier.w")
+    assert one.shares_head(other, "pooler.w")
+
+
+def test_embeddings_heads_and_their_biases_have_a_row_for_each_token() -> None:
+    names = ("embed_tokens.weight", "shared.weight", HEAD, "cls.predictions.bias")
+    assert all(map(is_vocabulary, names))
+    assert not any(map(is_vocabulary, ("norm.weight", "pooler.dense.weight", "layers.0.bias")))

@@ -70,7 +70,7 @@ class ModelRef(Reference):
     """The model files that a step needs: "all", or "ranges" of weights, which are read from the server."""
 
     @staticmethod
-    def part_names(references: Iterable[ModelRef]) -> dict[str, str]:
+    def name_parts(references: Iterable[ModelRef]) -> dict[str, str]:
         """Map the text of each model's reference to the name of that model's part of a step.
 
         The names are ids of steps such as `model=bls.seed=1`. They stay different on every file system.

@@ -43,13 +43,13 @@ class Expected:
     """The expected result of a step, as far as it is known before the step runs.
 
     `checkpoints` is the largest number of models that `$id.checkpoints` can stand for. `sets` maps the name
-    of each evaluation set to its kind of task, and `parts` are the parts of
-    the data that can be evaluated; None if these are not known.
+    of each evaluation set to its kind of task, and `splits` are the parts of the data that can be evaluated;
+    None if these are not known.
     """
 
     checkpoints: int | None = None
     sets: Mapping[str, TaskKind] = field(default_factory=dict)
-    parts: tuple[Split, ...] | None = None
+    splits: tuple[Split, ...] | None = None
 
 
 NoteLines = Sequence[str] | Callable[[], Iterable[str]]

@@ -31,7 +31,7 @@ _NOWAIT: int | None = getattr(os, "RWF_NOWAIT", None)
 
 
 def find_user_cache() -> Path | None:
-    """Return our folder in the user's cache, which may not exist yet; None for a user without a home."""
+    """Return our folder of caches on the user's disk, which may not exist; None for a user without a home."""
     try:
         cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
     except RuntimeError:

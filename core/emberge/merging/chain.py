@@ -86,9 +86,9 @@ class Chain:
     links: tuple[Stage, ...]
     resolve: Resolver = field(default_factory=Resolver)
 
-    def transform(self, stats_by_link: Sequence[Stats], block: Block, links: int) -> Block:
-        """Return the block after the first `links` links, which are transforms."""
-        for link, measures in zip(self.links[:links], stats_by_link, strict=False):
+    def transform(self, measures_by_link: Sequence[Stats], block: Block, count: int) -> Block:
+        """Return the block after the first `count` links, which are transforms."""
+        for link, measures in zip(self.links[:count], measures_by_link, strict=False):
             if not isinstance(link, MergeTransform):
                 raise TypeError(f"{type(link).__name__} can only stand last in a chain")
             block = link.apply(self._resolve_options(link, block), measures)
@@ -113,22 +113,22 @@ class Chain:
             for position, link in enumerate(self.links)
         )
 
-    def measure(self, stats_by_link: Sequence[Stats], block: Block, position: int) -> Measures:
+    def measure(self, measures_by_link: Sequence[Stats], block: Block, position: int) -> Measures:
         """Return the measures of the next pass of the link at `position` over the block it receives."""
         link = self.links[position]
-        block = self.transform(stats_by_link, block, position)
-        return link.measure(self._resolve_options(link, block), stats_by_link[position])
+        block = self.transform(measures_by_link, block, position)
+        return link.measure(self._resolve_options(link, block), measures_by_link[position])
 
-    def conclude(self, stats_by_link: Sequence[Stats], block: Block, position: int) -> Measures:
+    def conclude(self, measures_by_link: Sequence[Stats], block: Block, position: int) -> Measures:
         """Return the conclusion of the last pass of the link at `position`, which replaces its measures."""
         link = self.links[position]
         if type(link).conclude is Stage.conclude:
-            return stats_by_link[position][-1]
-        block = self.transform(stats_by_link, block.without_rows(), position)
-        return link.conclude(self._resolve_options(link, block), stats_by_link[position])
+            return measures_by_link[position][-1]
+        block = self.transform(measures_by_link, block.without_rows(), position)
+        return link.conclude(self._resolve_options(link, block), measures_by_link[position])
 
     def merge(
-        self, stats_by_link: Sequence[Stats], block: Block, dtype: str = "float32"
+        self, measures_by_link: Sequence[Stats], block: Block, dtype: str = "float32"
     ) -> Tensor | np.ndarray:
         """Return the merged rows, given the measures of all passes; an array only without torch.
 
@@ -137,11 +137,11 @@ class Chain:
         last = self.links[-1]
         if not isinstance(last, MergeStrategy):
             raise TypeError(f"{type(last).__name__} cannot end a chain")
-        block = self.transform(stats_by_link, block, len(self.links) - 1)
+        block = self.transform(measures_by_link, block, len(self.links) - 1)
         block = self._resolve_options(last, block)
-        formula = last.formula(block, stats_by_link[-1])
+        formula = last.formula(block, measures_by_link[-1])
         if formula is None:
-            return last.merge(block, stats_by_link[-1])
+            return last.merge(block, measures_by_link[-1])
         merged: Tensor | np.ndarray = block.evaluate(formula, dtype)
         return merged
 
@@ -166,37 +166,39 @@ def merge_blocks(
 
     chain = Chain(tuple(links))
     measured = blocks if measured is None else measured
-    stats_by_block: dict[str, list[list[Measures]]] = {b.name: [[] for _ in links] for b in blocks}
+    measures_by_block: dict[str, list[list[Measures]]] = {
+        b.name: [[] for _ in links] for b in blocks
+    }
     first = {b.name: b for b in reversed(blocks)}
     for position, link in enumerate(links):
         for one_pass in link.passes:
-            joined = _measure_blocks(chain, measured, stats_by_block, position, one_pass)
+            joined = _measure_blocks(chain, measured, measures_by_block, position, one_pass)
             for name, block in first.items():
-                stats_by_block[name][position].append(
+                measures_by_block[name][position].append(
                     joined[choose_scope_key(one_pass.scope, block)]
                 )
-                stats_by_block[name][position][-1] = chain.conclude(
-                    stats_by_block[name], block, position
+                measures_by_block[name][position][-1] = chain.conclude(
+                    measures_by_block[name], block, position
                 )
     for block in blocks:
-        yield torch.as_tensor(chain.merge(stats_by_block[block.name], block))
+        yield torch.as_tensor(chain.merge(measures_by_block[block.name], block))
 
 
 def _measure_blocks(
     chain: Chain,
     blocks: Sequence[Block],
-    stats_by_block: Mapping[str, Sequence[Stats]],
+    measures_by_block: Mapping[str, Sequence[Stats]],
     position: int,
     one_pass: Pass,
 ) -> dict[str, Measures]:
     measures_by_group: dict[str, list[Measures]] = {}
     for block in blocks:
-        stats_of_block = stats_by_block[block.name]
+        measures_of_block = measures_by_block[block.name]
         group = measures_by_group.setdefault(choose_scope_key(one_pass.scope, block), [])
         if one_pass.reads == "nothing":
             needed, block = block.start == 0, block.without_rows()
         else:
-            needed = one_pass.is_needed(stats_of_block[position])
+            needed = one_pass.is_needed(measures_of_block[position])
         if needed:
-            group.append(chain.measure(stats_of_block, block, position))
+            group.append(chain.measure(measures_of_block, block, position))
     return {key: one_pass.join(measures) for key, measures in measures_by_group.items()}

@@ -15,6 +15,7 @@ from emberge.merging.match_tensors import TensorMatcher
 from emberge.merging.merge_plan import MergePlan, add_effective_weights
 from emberge.merging.plan_checks import (
     TEMPLATE_REMEDY,
+    FolderComparison,
     compare_folders,
     find_filter_problems,
     find_request_problems,
@@ -166,20 +167,10 @@ def _plan_from_folders(
     plan: MergePlan, template: Checkpoint, checkpoints: Mapping[str, Checkpoint]
 ) -> MergePlan:
     """Complete a plan whose template has no weights yet, from configs and tokenizers alone."""
-    tokens = _match_tokens(plan.request, template, checkpoints, {}, None)
-    if tokens is not None:
-        plan = _add_tokens(plan, tokens)
-    folders = compare_folders(plan.request, template, checkpoints)
-    return replace(
-        plan,
-        joined_facts=folders.facts,
-        problems=(*plan.problems, *folders.problems),
-        warnings=(
-            *folders.warnings,
-            *plan.warnings,
-            *list_token_warnings(plan.request, template, checkpoints),
-        ),
-    )
+    token_plan = _match_tokens(plan.request, template, checkpoints, {}, None)
+    plan = _add_comparisons(plan, token_plan, compare_folders(plan.request, template, checkpoints))
+    token_warnings = list_token_warnings(plan.request, template, checkpoints)
+    return replace(plan, warnings=(*plan.warnings, *token_warnings))
 
 
 def _add_tensors(
@@ -191,18 +182,18 @@ def _add_tensors(
 ) -> MergePlan:
     """Complete a plan with its tensors, from the headers of template and models."""
     request = plan.request
-    tokens = _match_tokens(request, template, checkpoints, names_by_model, template_names)
-    has_template_rows = tokens is None or tokens.rows is None
+    token_plan = _match_tokens(request, template, checkpoints, names_by_model, template_names)
+    has_template_rows = token_plan is None or token_plan.rows is None
     size_texts = describe_size_problems(template, template_names, vocabulary=has_template_rows)
     wrong_sizes = [Problem(f"{text}, {TEMPLATE_REMEDY}") for text in size_texts]
+    folders = compare_folders(request, template, checkpoints)
     plan = replace(plan, problems=(*plan.problems, *wrong_sizes))
-    if tokens is not None:
+    plan = _add_comparisons(plan, token_plan, folders)
+    if token_plan is not None:
         from emberge.merging.tokens.token_rows import move_token_rows
 
-        plan = _add_tokens(plan, tokens)
-        names_by_model, template_names = move_token_rows(names_by_model, template_names, tokens)
-    folders = compare_folders(request, template, checkpoints)
-    warnings = [*folders.warnings, *plan.warnings]
+        names_by_model, template_names = move_token_rows(names_by_model, template_names, token_plan)
+    warnings = [*plan.warnings]
     if any(model.adapter is not None for model in request.inputs):
         from emberge.merging.adapter_reader import warn_of_adapter
 
@@ -210,9 +201,7 @@ def _add_tensors(
         texts = (text for name, one in adapted for text in warn_of_adapter(name, one))
         warnings += dict.fromkeys(texts)
     matched = TensorMatcher(request, template, template_names, names_by_model).match()
-    problems = [*plan.problems, *folders.problems]
-    if folders.are_comparable:
-        problems += matched.problems
+    problems = [*plan.problems, *(matched.problems if folders.are_comparable else ())]
     layers = {t.name: find_layer(t.name) for t in matched.tensors}
     plan = replace(
         plan,
@@ -221,7 +210,6 @@ def _add_tensors(
         omitted={m: names.left_out for m, names in names_by_model.items() if names.left_out},
         layers=layers,
         depths=measure_depths(layers),
-        joined_facts=folders.facts,
     )
     plan = replace(plan, problems=(*problems, *find_filter_problems(plan)))
     if not plan.problems:
@@ -252,7 +240,7 @@ def _match_tokens(
     from emberge.merging.tokens.match_tokens import align_tokens
 
     return align_tokens(
-        request.tokens,
+        request.vocabulary_policy,
         template,
         checkpoints,
         names_by_model,
@@ -263,10 +251,14 @@ def _match_tokens(
     )
 
 
-def _add_tokens(plan: MergePlan, tokens: TokenPlan) -> MergePlan:
+def _add_comparisons(
+    plan: MergePlan, token_plan: TokenPlan | None, folders: FolderComparison
+) -> MergePlan:
+    """Return the plan with what the comparisons of tokenizers and of other files have shown."""
     return replace(
         plan,
-        token_plan=tokens,
-        problems=(*plan.problems, *tokens.problems),
-        warnings=(*plan.warnings, *tokens.warnings),
+        token_plan=token_plan,
+        joined_facts=folders.facts,
+        problems=(*plan.problems, *(token_plan.problems if token_plan else ()), *folders.problems),
+        warnings=(*folders.warnings, *plan.warnings, *(token_plan.warnings if token_plan else ())),
     )

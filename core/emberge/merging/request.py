@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 from emberge.contracts import (
     NumberRange,
@@ -53,10 +53,9 @@ class MergeInput:
         stats = [(str(path), path.stat()) for path in files]
         return [(path, status.st_size, status.st_mtime_ns) for path, status in stats]
 
-    def identify_content(self) -> str | list[Any]:
-        """Return what identifies the content: the fingerprint, or the folders and the states of the files."""
-        folders = [folder.resolve() for folder in (self.folder, self.adapter) if folder is not None]
-        return self.fingerprint or [*map(str, folders), self.list_files()]
+    def identify_content(self) -> str | list[FileState]:
+        """Return what identifies the content: the fingerprint, or the states of all files."""
+        return self.fingerprint or self.list_files()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -112,7 +111,7 @@ class MergeRequest:
     """Paths of statistics files of earlier steps, by the reference's text in a strategy's options."""
     layers: int | None = None
     """The number of layers that the models must have, if a recipe states it."""
-    tokens: VocabularyPolicy = field(default_factory=VocabularyPolicy)
+    vocabulary_policy: VocabularyPolicy = field(default_factory=VocabularyPolicy)
     weights_by: str = ""
     """The source of weights that are not known when the merge is planned, such as `step found`."""
     as_adapter: bool = False

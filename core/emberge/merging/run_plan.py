@@ -118,11 +118,10 @@ def merge_tensors(
     *,
     machine: Machine,
     progress: Progress | None = None,
-) -> tuple[list[str], Mapping[str, Mapping[str, float]]]:
-    """Merge a plan's tensors in memory, call `take` with the name and numbers of each, and return the rest.
+) -> MergeReport:
+    """Merge a plan's tensors in memory, and call `take` with the name and numbers of each.
 
-    Threads call `take` when a tensor is done, in any order. The rest are the strategies' warnings and
-    findings, as in MergeReport.
+    Threads call `take` when a tensor is done, in any order.
     """
     import torch
 
@@ -144,7 +143,7 @@ def merge_tensors(
 
     limits = SchedulerLimits.of(machine)
     run_jobs(jobs, put, limits=limits, finished=finish, progress=progress)
-    return list(_collect_warnings(jobs)), _collect_findings(jobs)
+    return MergeReport(plan, tuple(_collect_warnings(jobs)), _collect_findings(jobs))
 
 
 def _hash_request(plan: MergePlan, header: Mapping[str, str]) -> str:

@@ -277,7 +277,7 @@ class Checkpoint:
         return read_header(files[0])[1] if files else {}
 
     def open_reader(self) -> TensorReader:
-        """Open the weights for reading by rows; loads torch."""
+        """Open the weights for reading by rows."""
         from emberge.tensor_files import TensorReader
 
         return TensorReader()

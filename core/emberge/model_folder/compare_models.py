@@ -36,6 +36,7 @@ _EQUAL_TRUNK_KEYS = ("hidden_size", "intermediate_size", "num_hidden_layers", *_
 # Reasons for leaving files out that need no mention.
 _UNNAMED_REASONS = {REPOSITORY_REASON, CARD_REASON, STATE_REASON, RECORD_REASON}
 _SHOWN_CHARACTERS = 60
+_NO_ADAPTER_HAS = "an adapter has none of it, and 'base' names the model that it lies on"
 
 
 @dataclass(frozen=True, slots=True)
@@ -304,9 +305,6 @@ class JoinedFacts:
                 f"{'does' if len(silent) == 1 else 'do'} not; "
                 f"{_NO_ADAPTER_HAS if self.is_adapter else 'the result has it'}"
             )
-
-
-_NO_ADAPTER_HAS = "an adapter has none of it, and 'base' names the model that it lies on"
 
 
 def _name_modules(checkpoint: Checkpoint) -> str:

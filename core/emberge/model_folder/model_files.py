@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from emberge.architectures import find_source
+from emberge.architectures import find_class_file
 from emberge.errors import CheckpointError
 from emberge.files import link_or_copy, write_json
 from emberge.hashes import HashCache, hash_value
@@ -175,7 +175,7 @@ def find_class_code(config: Mapping[str, Any]) -> ClassCode | None:
     if not isinstance(class_by_auto, dict) or not isinstance(class_by_auto.get("AutoModel"), str):
         return None
     model_type = str(config.get("model_type"))
-    file = find_source(model_type)
+    file = find_class_file(model_type)
     if file is None and not (model_type in _CODE_ON_HUB and config.get("num_experts")):
         return None
     prefix = f"{_CODE_ON_HUB[model_type]}--" if file is None else f"{file.stem}."
@@ -183,8 +183,8 @@ def find_class_code(config: Mapping[str, Any]) -> ClassCode | None:
     return ClassCode(class_by_auto["AutoModel"], file) if is_trusted else None
 
 
-def _drop_code(template: Checkpoint, out: Path) -> None:
-    """Remove references to code from the JSON files in `out`, a copy of the template's folder.
+def _drop_code_and_paths(template: Checkpoint, out: Path) -> None:
+    """Remove code and paths of a machine from the JSON files in `out`, a copy of the template's folder.
 
     For a class of `find_class_code` the references stay, and the plugin's file is copied.
     """
@@ -234,7 +234,7 @@ def copy_model(folder: Path, out: Path, *, link: bool = False) -> None:
     for path in dict.fromkeys([*list_hashed_files(folder), *list_copied_files(checkpoint)]):
         if path.suffix != ".py":
             copy_file(path, out / path.relative_to(folder), folder, link=link)
-    _drop_code(checkpoint, out)
+    _drop_code_and_paths(checkpoint, out)
 
 
 def copy_template(
@@ -250,7 +250,7 @@ def copy_template(
     A longest text with more tokens than the template has positions for is cut to that number.
     `config` replaces the transformer's config, and the weights' `dtype` is put into it; `tokenizer` is a
     folder whose tokenizer files replace the template's. A file in which nothing changes is copied byte for
-    byte. Code, and references to it in configs, are not copied (`_drop_code`).
+    byte. Code, and references to it in configs, are not copied (`_drop_code_and_paths`).
     """
     for path in list_copied_files(template):
         copy_file(path, out / path.relative_to(template.folder), template.folder)
@@ -275,7 +275,7 @@ def copy_template(
         path = find_trunk_settings(trunk)
         settings = {**read_object_if_any(path), "max_seq_length": limit.positions}
         write_json(path, settings, durable=False)
-    _drop_code(template, out)
+    _drop_code_and_paths(template, out)
 
 
 def _copy_files_of_base(template: Checkpoint, base: Checkpoint, trunk: Path) -> None:

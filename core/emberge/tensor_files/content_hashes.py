@@ -122,9 +122,9 @@ class HashThread:
         self._thread = threading.Thread(target=self._run, name="hash", daemon=True)
         self._thread.start()
 
-    def queue_piece(self, file: UnorderedHasher, piece: FilledBuffer) -> None:
+    def queue_piece(self, hasher: UnorderedHasher, piece: FilledBuffer) -> None:
         """Queue a piece for a file's hasher."""
-        self._work.put((file, piece))
+        self._work.put((hasher, piece))
 
     def close(self) -> None:
         """Hash all queued pieces and end the thread."""
@@ -134,5 +134,5 @@ class HashThread:
 
     def _run(self) -> None:
         while (work := self._work.get()) is not None:
-            file, piece = work
-            file.add_piece(piece)
+            hasher, piece = work
+            hasher.add_piece(piece)

@@ -79,10 +79,10 @@ class TensorWriter:
             self._plan_shards(folder / folder_by_prefix[prefix], prefix, tensors_by_file)
         self.resumed = all(shard.is_begun for shard in self._shards)
 
-    def begin(self, queue: int = QUEUE_BYTES) -> None:
+    def begin(self, queue_bytes: int = QUEUE_BYTES) -> None:
         """Open the files, and create those that do not have the right header and length.
 
-        At most `queue` bytes of pieces wait to be written.
+        At most `queue_bytes` of pieces wait to be written.
 
         Raises:
             UnwrittenError: if the disk cannot be written.
@@ -98,7 +98,7 @@ class TensorWriter:
                     os.ftruncate(file.handle, shard.size)
             for folder in {shard.path.parent for shard in self._shards}:
                 sync(folder)  # tensors that a journal calls done are found again by these names
-        self._queue = WriteQueue(queue)
+        self._queue = WriteQueue(queue_bytes)
         is_large = any(shard.size >= HASHED_BYTES for shard in self._shards)
         if self._hash_cache is not None and is_large:
             self._hashing, early = HashThread(), EarlyPieces()

@@ -278,10 +278,10 @@ def _list_announced_sets(
         return [], []
     announced_sets = [EvalSet(name=n, folder=Path(), task=t) for n, t in expected.sets.items()]
     sets = _pick_named(announced_sets, source.only, label) if announced_sets else []
-    if expected.parts is None or split in expected.parts:
+    if expected.splits is None or split in expected.splits:
         return sets, []
     noun, remedy = HELD_OUT_PARTS[split]
-    others = " or ".join(f"split: {part}" for part in expected.parts)
+    others = " or ".join(f"split: {name}" for name in expected.splits)
     return sets, [f"{label} makes no {noun}; {f'write {others}, or ' if others else ''}{remedy}"]
 
 

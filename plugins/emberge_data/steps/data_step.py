@@ -49,8 +49,8 @@ class DataStep(Step):
             yield context.problem("data names no training set", "data")
         is_all_seen = len(checked.first_rows) == len(checked.places)
         infos = [first_rows.info for first_rows in checked.first_rows] if is_all_seen else []
-        sets = {info.name: info.task for info in infos} if self.expected_parts else {}
-        context.expect(Expected(sets=sets, parts=self.expected_parts))
+        sets = {info.name: info.task for info in infos} if self.expected_splits else {}
+        context.expect(Expected(sets=sets, splits=self.expected_splits))
 
     def load(self, workspace: Workspace) -> list[StoredDataset]:
         """Return the sets of `data`.
@@ -109,7 +109,7 @@ class DataStep(Step):
         return Artifact(kind="data", size=kept_rows, details=details, table=TABLE_FILE)
 
     @property
-    def expected_parts(self) -> tuple[Split, ...]:
+    def expected_splits(self) -> tuple[Split, ...]:
         """Parts of the result that are not for training."""
         return ()
 

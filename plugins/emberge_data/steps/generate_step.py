@@ -97,8 +97,8 @@ class GenerateQueries(Step):
 
     def check(self, context: Preflight) -> Iterator[Problem]:
         shares: Mapping[Split, float] = {"dev": self.dev, "test": self.test}
-        parts = tuple(part for part, share in shares.items() if share)
-        context.expect(Expected(parts=parts))
+        splits = tuple(split for split, share in shares.items() if share)
+        context.expect(Expected(splits=splits))
         if self.dev + self.test >= 1:
             yield context.problem("dev and test together leave nothing to train on", "test")
         path = context.data(self.documents)

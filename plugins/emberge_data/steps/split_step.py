@@ -93,7 +93,7 @@ class Split(DataStep):
             yield context.problem("share and rows both set the size; keep one", "rows")
 
     @property
-    def expected_parts(self) -> tuple[PartName, ...]:
+    def expected_splits(self) -> tuple[PartName, ...]:
         """The development part, and a test part if there is one."""
         return ("dev",) if self.test is None else ("dev", "test")
 

@@ -127,7 +127,7 @@ class _AdapterBuilder:
         """Collect all changes in the parts, and return the tensors kept whole, by name."""
         products = {t.name for t in self.merged_plans if self.products.is_product_change(t)}
         others = tuple(t for t in self.merged_plans if t.name not in products)
-        warnings, self.findings = merge_tensors(
+        report = merge_tensors(
             replace(self.plan, tensors=others),
             reader,
             lambda name, merged: self._take_merged(name, merged, reader),
@@ -139,7 +139,8 @@ class _AdapterBuilder:
                 if tensor.name in products:
                     self._take_product(tensor, reader)
         self.parts.factors = dict(sorted(self.parts.factors.items()))  # not by the order of threads
-        self.warnings += [*warnings, *self._list_remarks()]
+        self.warnings += [*report.warnings, *self._list_remarks()]
+        self.findings = report.findings
         names = self.parts.list_whole_names()
         return {
             n: self._whole[n] if n in self._whole else self._read_base(n, reader) for n in names

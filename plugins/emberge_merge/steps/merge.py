@@ -207,7 +207,7 @@ class Merge(Step):
             missing=self.missing,
             statistics=locate_statistics(self._list_strategies(), data) if data is not None else {},
             layers=self.layers,
-            tokens=self.vocabulary or VocabularyPolicy(),
+            vocabulary_policy=self.vocabulary or VocabularyPolicy(),
         )
 
     def _find_tokenizer(self, find: FindInputs, source: ModelRef) -> Path | None:

@@ -25,7 +25,7 @@ def test_a_reference_is_a_model_or_a_step_with_its_part_and_an_adapter(
 
 def test_parts_have_names_that_are_ids_and_tell_models_apart() -> None:
     texts = ["$bls.seed=1", "$run.checkpoints", "owner/name@v2", "./a/b", "./a_b", "./A/b", "m+ad"]
-    names = ModelRef.part_names([ModelRef(text) for text in [*texts, "./a/b"]])
+    names = ModelRef.name_parts([ModelRef(text) for text in [*texts, "./a/b"]])
     assert list(names.values()) == [
         "model=bls.seed=1",
         "model=run-checkpoints",
@@ -35,7 +35,7 @@ def test_parts_have_names_that_are_ids_and_tell_models_apart() -> None:
         "model=A-b-2",
         "model=m-ad",
     ]
-    private = ModelRef.part_names([ModelRef(f"/srv/{who}/my models/A") for who in "ab"])
+    private = ModelRef.name_parts([ModelRef(f"/srv/{who}/my models/A") for who in "ab"])
     assert list(private.values()) == ["model=A", "model=A-2"]
-    long = ModelRef.part_names([ModelRef(f"./{'x' * 300}/{end}") for end in "ab"])
+    long = ModelRef.name_parts([ModelRef(f"./{'x' * 300}/{end}") for end in "ab"])
     assert [name[-2:] for name in long.values()] == ["-a", "-b"]

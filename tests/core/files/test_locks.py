@@ -44,7 +44,6 @@ def test_looking_at_a_lock_does_not_keep_a_run_from_taking_it(tmp_path: Path) ->
         assert FileLock(lock).find_holder() == "another process"
         with pytest.raises(OutInUseError, match="in use by another process"):
             FileLock(lock).lock(patience=0).__enter__()
-    lock = tmp_path / "lock"
     with lock.open("w") as looking:
         fcntl.flock(looking, fcntl.LOCK_SH)
         assert FileLock(lock).find_holder() is None, "several may look at once"

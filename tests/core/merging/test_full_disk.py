@@ -20,7 +20,6 @@ from emberge.cli.main import main
 from emberge.errors import UnwrittenError
 from emberge.files import working_in
 from emberge.merging import MergeInput
-from emberge.tensor_files.tensor_writer import DIRECT_BYTES
 from emberge_merge import Linear
 from safetensors.torch import save_file
 
@@ -132,32 +131,14 @@ def test_a_run_on_a_disk_that_fills_up_says_so_in_a_line_and_goes_on(
     assert (out / "soup").exists()
 
 
-@pytest.fixture(scope="module")
-def direct(tmp_path_factory: pytest.TempPathFactory) -> list[MergeInput]:
-    """Two models of three tensors, large enough to be written direct."""
-    root = tmp_path_factory.mktemp("direct")
-    for i in (0, 1):
-        (root / f"m{i}").mkdir()
-        torch.manual_seed(i)
-        rows = 2 * DIRECT_BYTES // 512
-        tensors = {f"layers.{n}.w": torch.randn(rows, 512) for n in range(3)}
-        save_file(tensors, root / f"m{i}" / "model.safetensors")
-        (root / f"m{i}" / "config.json").write_text(json.dumps({"model_type": "layers"}))
-    return [MergeInput(path.name, path) for path in sorted(root.iterdir())]
-
-
 # ── a file that is cut short ────────────────────────────────────────────────────────────────────
 
 
-@pytest.mark.parametrize("which", ["large", "direct"])
 @pytest.mark.parametrize("workers", [1, 2])
 def test_a_file_cut_short_while_it_is_merged_is_named_with_its_tensor(
-    which: str, workers: int, request: pytest.FixtureRequest, tmp_path: Path
+    workers: int, large: list[MergeInput], tmp_path: Path
 ) -> None:
-    models: list[MergeInput] = request.getfixturevalue(which)
-    copied = [
-        MergeInput(m.name, Path(shutil.copytree(m.folder, tmp_path / m.name))) for m in models
-    ]
+    copied = [MergeInput(m.name, Path(shutil.copytree(m.folder, tmp_path / m.name))) for m in large]
     assert copied[1].folder is not None
     path = copied[1].folder / "model.safetensors"
     whole = path.read_bytes()
@@ -177,7 +158,7 @@ def test_a_file_cut_short_while_it_is_merged_is_named_with_its_tensor(
     assert not out.exists()
     path.write_bytes(whole)
     merge(copied, out)
-    merge(models, tmp_path / "whole")
+    merge(large, tmp_path / "whole")
     assert contents(out) == contents(tmp_path / "whole")
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 import shutil
@@ -21,6 +20,7 @@ from safetensors.torch import load_file, save_file
 from tests.support import tiny
 from tests.support.merges import merge_models
 from tests.support.tolerance import assert_combined
+from tests.support.whole import files
 
 TIES = [Trim(), SignConsensus()]
 
@@ -28,14 +28,6 @@ TIES = [Trim(), SignConsensus()]
 def inputs(folders: list[Path], *weights: float) -> list[MergeInput]:
     given = weights or [1.0] * len(folders)
     return [MergeInput(f.name, f, PerTensor(w)) for f, w in zip(folders, given, strict=True)]
-
-
-def digest(folder: Path) -> dict[str, str]:
-    return {
-        p.relative_to(folder).as_posix(): hashlib.sha256(p.read_bytes()).hexdigest()
-        for p in sorted(folder.rglob("*"))
-        if p.is_file()
-    }
 
 
 def test_workers_and_memory_change_no_byte_of_a_merge(
@@ -54,7 +46,7 @@ def test_workers_and_memory_change_no_byte_of_a_merge(
             out=out,
             machine=machine,
         )
-        found.append(digest(out))
+        found.append(files(out))
     assert found[0] == found[1] == found[2]
 
 

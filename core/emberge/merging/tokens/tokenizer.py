@@ -125,16 +125,11 @@ def split_vocabulary(text: str) -> list[str]:
 
 
 def _list_tokens(content: Mapping[str, Any]) -> dict[str, int]:
-    """Return the map of tokens to ids from a tokenizer.json's content."""
-    tokens = _read_model_tokens((content.get("model") or {}).get("vocab", {}))
-    added = content.get("added_tokens") or ()
-    return {**tokens, **{token["content"]: token["id"] for token in added}}
-
-
-def _read_model_tokens(vocab: Any) -> dict[str, int]:
-    if isinstance(vocab, Mapping):
-        return dict(vocab)
-    return {str(entry[0]): i for i, entry in enumerate(vocab)}  # Unigram: pairs in order of id
+    """Return the map of tokens to ids from the content of a tokenizer.json that was checked."""
+    vocabulary = content["model"].get("vocab", {})
+    if not isinstance(vocabulary, Mapping):  # a Unigram's pairs, in order of id
+        vocabulary = {str(entry[0]): token_id for token_id, entry in enumerate(vocabulary)}
+    return {**vocabulary, **{token["content"]: token["id"] for token in content["added_tokens"]}}
 
 
 def list_token_notes(first: Checkpoint, second: Checkpoint) -> Iterator[str]:

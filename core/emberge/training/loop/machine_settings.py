@@ -62,7 +62,7 @@ def choose_settings(work: Path, options: FitOptions, ranks: RankGroup) -> Machin
             return MachineSettings(**json.loads(path.read_text(encoding="utf-8")))
         precision: str = options.precision
         if precision in ("auto", "fast"):
-            precision = choose_training_dtype(ranks.device, on_processors=precision == "fast")
+            precision = choose_training_dtype(ranks.device, allows_bfloat16=precision == "fast")
         settings = MachineSettings(
             threads=max(1, torch.get_num_threads() // ranks.local_size),
             token_budget=options.token_budget or choose_token_budget(ranks.device, training=True),

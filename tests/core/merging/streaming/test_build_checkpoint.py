@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 import torch
-from emberge import CheckpointError, Machine
+from emberge import CheckpointError
 from emberge.merging import CopyJob, TensorJob, build_checkpoint
 from emberge.model_folder import Checkpoint
 from emberge.tensor_files import DerivedTensor, FileSource, TensorReader, TensorSpec
@@ -19,6 +18,7 @@ from safetensors.torch import load_file
 
 from tests.support import built, tiny
 from tests.support.built import Mean
+from tests.support.whole import files, move_trunk
 
 if TYPE_CHECKING:
     from emberge.tensor_files import RowReader
@@ -49,14 +49,6 @@ def build(dense: Path, out: Path, **settings: Any) -> Path:
     return built.build(dense, out, INNER, **settings)
 
 
-def content(folder: Path) -> Mapping[str, bytes]:
-    return {
-        path.relative_to(folder).as_posix(): path.read_bytes()
-        for path in sorted(folder.rglob("*"))
-        if path.is_file()
-    }
-
-
 def test_a_copy_an_expert_and_a_mean_make_a_whole_folder(dense: Path, tmp_path: Path) -> None:
     out = build(dense, tmp_path / "out")
     own, found = load_file(dense / "model.safetensors"), load_file(out / "model.safetensors")
@@ -72,7 +64,7 @@ def test_a_copy_an_expert_and_a_mean_make_a_whole_folder(dense: Path, tmp_path: 
     like = [own[name] for name in Checkpoint(dense).specs if name in own]
     like = [tensor for tensor in like if tensor.shape == own[INNER].shape]
     assert torch.equal(found["mean.weight"], sum(like[1:], like[0]) / len(like))
-    given, made = content(dense), content(out)
+    given, made = files(dense), files(out)
     assert made.keys() == given.keys() - {"README.md", ".gitattributes"}
     for name in ("config.json", "tokenizer.json", "tokenizer_config.json"):
         assert made[name] == given[name]
@@ -89,13 +81,7 @@ def test_files_are_changed_and_added_and_the_config_has_the_weights_dtype(
 ) -> None:
     folder = tiny.checkpoint(tmp_path / "model")
     if layout:
-        inside = folder / layout
-        inside.mkdir()
-        for path in [p for p in folder.iterdir() if p.is_file() and p.name != "modules.json"]:
-            path.rename(inside / path.name)
-        modules = json.loads((folder / "modules.json").read_text())
-        modules[0]["path"] = layout
-        (folder / "modules.json").write_text(json.dumps(modules))
+        move_trunk(folder)
     template = Checkpoint(folder)
     specs = template.specs
     halves = [
@@ -137,39 +123,6 @@ def test_headers_have_the_provenance_and_the_versions(dense: Path, tmp_path: Pat
     ours = json.loads(header["emberge"])
     assert ours["recipe"] == "0123"
     assert ours["versions"]["torch"] == torch.__version__
-
-
-@pytest.mark.parametrize(
-    "machine", [Machine(workers=3), Machine(memory=20_000), Machine(workers=2, memory=60_000)]
-)
-def test_threads_and_memory_change_no_byte(machine: Machine, dense: Path, tmp_path: Path) -> None:
-    plain = build(dense, tmp_path / "plain", max_shard_size=24_000)
-    assert len(list(plain.glob("*.safetensors"))) > 2
-    assert content(build(dense, tmp_path / "out", max_shard_size=24_000, machine=machine)) == (
-        content(plain)
-    )
-
-
-def test_a_derived_tensor_is_computed_in_as_few_rows_as_memory_allows(
-    dense: Path, tmp_path: Path
-) -> None:
-    asked: list[int] = []
-
-    @dataclass(frozen=True, slots=True, kw_only=True)
-    class Ones(DerivedTensor):
-        """A tensor of ones that notes how many elements it was asked for at once."""
-
-        def compute(self, reader: RowReader, rows: range, into: Tensor) -> None:
-            asked.append(into.numel())
-            into.fill_(1)
-
-    ones = Ones("w", (4096, 64), "float32")
-    machine = Machine(workers=2, memory=1 << 20)
-    with TensorReader() as reader:
-        job = CopyJob(ones, FileSource("ones", ones, reader))
-        one(dense, job, out=tmp_path / "out", machine=machine)
-    assert sum(asked) == ones.elements
-    assert max(asked) // 64 * job.row_bytes * machine.workers <= 1 << 20
 
 
 def one(dense: Path, *jobs: TensorJob, out: Path, **settings: Any) -> None:
@@ -242,4 +195,4 @@ def test_an_occupied_folder_is_refused(dense: Path, tmp_path: Path) -> None:
     (tmp_path / "out" / "mine.txt").write_text("mine")
     with pytest.raises(CheckpointError, match="exists already"):
         build(dense, tmp_path / "out")
-    assert content(tmp_path / "out") == {"mine.txt": b"mine"}
+    assert files(tmp_path / "out") == {"mine.txt": b"mine"}

@@ -91,7 +91,7 @@ def inputs(folders: Sequence[Path], weights: Sequence[float] = ()) -> tuple[Merg
 
 def problems(*folders: Path, **vocabulary: Any) -> str:
     tokens = VocabularyPolicy(**vocabulary)
-    request = MergeRequest(inputs=inputs(folders), strategy=(Linear(),), tokens=tokens)
+    request = MergeRequest(inputs=inputs(folders), strategy=(Linear(),), vocabulary_policy=tokens)
     return "\n".join(str(problem) for problem in plan_merge(request).problems)
 
 
@@ -99,7 +99,7 @@ def merge(
     out: Path, *folders: Path, weights: Sequence[float] = (), **vocabulary: Any
 ) -> dict[str, Tensor]:
     tokens = VocabularyPolicy(**vocabulary)
-    merge_models(inputs(folders, weights), strategy=(Linear(),), out=out, tokens=tokens)
+    merge_models(inputs(folders, weights), strategy=(Linear(),), out=out, vocabulary_policy=tokens)
     return load_file(out / "model.safetensors")
 
 
@@ -120,27 +120,6 @@ def embed(folder: Path, texts: Sequence[str]) -> Tensor:
         list(texts), convert_to_tensor=True
     )
     return found
-
-
-# ── token_aware ─────────────────────────────────────────────────────────────────────────────────
-
-
-def test_a_token_of_one_model_is_copied_from_it(tmp_path: Path) -> None:
-    a = write(tmp_path / "a", seed=1)
-    b = write(tmp_path / "b", added=["[NEW]", "[OTHER]"], seed=2)
-    size = len(TOKENS)
-    found = merge(tmp_path / "out", a, b, weights=(1.0, 2.0))
-    both = [rows_of(a), rows_of(b)[:size]]
-    assert_combined(found[ROWS][:size], both, [1 / 3, 2 / 3])
-    assert torch.equal(found[ROWS][size:], rows_of(b)[size:])
-    assert json.loads((tmp_path / "out" / "config.json").read_text())["vocab_size"] == size + 2
-    assert ids(tmp_path / "out", "the [NEW] file [OTHER]") == [2, 5, size, 6, size + 1, 3]
-    assert embed(tmp_path / "out", ["open [NEW]"]).shape == (1, 16)
-    # The other way round the template has them already.
-    turned = merge(tmp_path / "turned", b, a, weights=(2.0, 1.0))
-    assert_combined(turned[ROWS][:size], both, [1 / 3, 2 / 3])
-    assert torch.equal(turned[ROWS][size:], found[ROWS][size:])
-    assert ids(tmp_path / "turned", "[NEW]") == [2, size, 3]
 
 
 # ── union ───────────────────────────────────────────────────────────────────────────────────────
@@ -329,7 +308,10 @@ def test_rows_of_statistics_are_moved_like_those_of_the_tensor(tmp_path: Path) -
     given = [MergeInput(f.name, f, fingerprint=hash_model(f)) for f in (a, b)]
     stage = Fisher(statistics=tuple(file for file, _ in told), normalise="none")
     merge_models(
-        given, strategy=[stage], out=tmp_path / "out", tokens=VocabularyPolicy(policy="union")
+        given,
+        strategy=[stage],
+        out=tmp_path / "out",
+        vocabulary_policy=VocabularyPolicy(policy="union"),
     )
     tokens = Tokenizer.read(Checkpoint(b))
     assert tokens is not None

@@ -135,10 +135,10 @@ def test_fast_precision_is_what_the_processor_multiplies_and_stays_so(
     flags: str,
     chosen: str,
 ) -> None:
-    monkeypatch.setattr(devices, "_read_processor_field", {"flags": flags}.__getitem__)
+    monkeypatch.setattr(devices, "_read_processor_flags", flags.split)
     _fit(shaky, tmp_path / "named", precision=chosen)
     with pytest.raises(_Killed):
         _fit(shaky, tmp_path / "kind", progress=_kill, precision=precision)
-    monkeypatch.setattr(devices, "_read_processor_field", lambda _: "")
+    monkeypatch.setattr(devices, "_read_processor_flags", list)
     _fit(shaky, tmp_path / "kind", precision=precision)
     assert _weights(tmp_path / "kind") == _weights(tmp_path / "named")

@@ -137,7 +137,7 @@ def test_the_parts_that_will_be_made_are_announced(tmp_path: Path) -> None:
         context = Glance()
         assert list(Split(data=(entry,), **options).check(context)) == []  # type: ignore[arg-type]
         (expected,) = context.expectations
-        assert (expected.parts, expected.sets) == (parts, {"a": "retrieval"})
+        assert (expected.splits, expected.sets) == (parts, {"a": "retrieval"})
 
 
 def test_more_rows_than_there_are_leave_none_to_train_on(tmp_path: Path) -> None:
