@@ -166,7 +166,7 @@ def _describe_result(composition: Composition) -> dict[str, Any]:
     """Return the artifact's details: class, positions, towers, size and new tokens."""
     towers = {
         kind: {
-            "of": composition.names[kind],
+            "of": composition.model_names[kind],
             "tensors": len(entry.tower),
             "parameters": sum(spec.elements for spec in entry.tower.values()),
         }

@@ -53,7 +53,7 @@ class ComposedTensor:
 
 @dataclass(frozen=True)
 class Composition:
-    """Plan of one encoder from a text model and specialists; `names` are the recipe's names for these models.
+    """Plan of one encoder from a text model and specialists; `model_names` are their names in the recipe.
 
     Raises:
         CheckpointError: if the models do not fit each other; only configs, tokenizers and headers are read to
@@ -63,7 +63,7 @@ class Composition:
     text: Checkpoint
     specialists: Mapping[TowerKind, Specialist]
     rope_from: RopeFrom | None
-    names: Mapping[str, str]
+    model_names: Mapping[str, str]
     files: dict[str, Any] = field(init=False, compare=False, repr=False)
     """Content of the result's config, processor and template files, by path."""
 
@@ -79,7 +79,7 @@ class Composition:
 
     def _compare(self, specialist: Specialist) -> None:
         """Refuse a specialist whose tower was trained for a different trunk."""
-        names = f"'{self.names['text']}' and '{self.names[specialist.kind]}': "
+        names = f"'{self.model_names['text']}' and '{self.model_names[specialist.kind]}': "
         pair = ModelPair(self.text, specialist.checkpoint)
         differences = list(pair.find_trunk_differences(positions=False))
         if differences:
@@ -111,9 +111,10 @@ class Composition:
     def checkpoints(self) -> dict[str, Checkpoint]:
         """All models by their names in the recipe, the text model first."""
         specialist_checkpoints = {
-            self.names[kind]: specialist.checkpoint for kind, specialist in self.specialists.items()
+            self.model_names[kind]: specialist.checkpoint
+            for kind, specialist in self.specialists.items()
         }
-        return {self.names["text"]: self.text, **specialist_checkpoints}
+        return {self.model_names["text"]: self.text, **specialist_checkpoints}
 
     @cached_property
     def trunk(self) -> TensorNames:
@@ -123,10 +124,10 @@ class Composition:
     @cached_property
     def trunks(self) -> dict[str, TensorNames]:
         """The trunks of the models with local weights, by the recipe's names."""
-        by_name = {self.names["text"]: self.trunk} if self.text.has_weights else {}
+        by_name = {self.model_names["text"]: self.trunk} if self.text.has_weights else {}
         for kind, specialist in self.specialists.items():
             if specialist.checkpoint.has_weights:
-                by_name[self.names[kind]] = specialist.trunk
+                by_name[self.model_names[kind]] = specialist.trunk
         return by_name
 
     @cached_property
@@ -153,7 +154,7 @@ class Composition:
     @cached_property
     def tensors(self) -> list[ComposedTensor]:
         """The tensors of the trunk, of the modules after it, and of the towers."""
-        text, modules = self.names["text"], tuple(filter(None, self.text.folder_by_prefix))
+        text, modules = self.model_names["text"], tuple(filter(None, self.text.folder_by_prefix))
         tensors = []
         for name, spec in self.trunk.specs.items():
             joined = self._join_embeddings(spec) if is_vocabulary(name) else spec
@@ -163,7 +164,7 @@ class Composition:
                 tensors.append(ComposedTensor(name, self.text.specs[name], text))
         for kind, specialist in self.specialists.items():
             for name, spec in specialist.tower.items():
-                tensors.append(ComposedTensor(self.target.name(name), spec, self.names[kind]))
+                tensors.append(ComposedTensor(self.target.name(name), spec, self.model_names[kind]))
         return tensors
 
     def _join_embeddings(self, own: TensorSpec) -> TensorSpec:
@@ -208,7 +209,7 @@ class Composition:
     @property
     def key(self) -> str:
         """A hash of everything, except the models' content, that decides the result's bytes."""
-        facts = [self.files, self.tokens.digest, sorted(self.names)]
+        facts = [self.files, self.tokens.digest, sorted(self.model_names)]
         return hashlib.sha256(json.dumps(facts, sort_keys=True, default=str).encode()).hexdigest()
 
 

@@ -20,7 +20,7 @@ TowerKind = Literal["vision", "audio"]
 
 @dataclass(frozen=True, slots=True)
 class _Family:
-    """A model family's names for its tower and the tower's tokens, in its class and config.
+    """Names that a model family gives its tower: in tensors, in its config, and as special tokens.
 
     `tokens` maps a processor's name for a token to the config option that has its id. `marks` are tokens that
     have no id in any config; the tokenizer's config may name them.

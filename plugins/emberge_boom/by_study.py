@@ -119,7 +119,7 @@ class Cluster(StudySampler):
         return self.clusters or self.count
 
     def choose_datasets(self, study: Study) -> NamedDatasets:
-        clusters = study.find_clusters(threshold=self.threshold, count=self.clusters)
+        clusters = study.find_clusters(distance=self.threshold, count=self.clusters)
         cluster_count = len(clusters)
         if self.number > cluster_count or self._expected not in (None, cluster_count):
             where = "" if self.threshold is None else f" at threshold {self.threshold:g}"

@@ -96,7 +96,7 @@ class Study:
         return [float(height) for height in self.tree[:, 2]]
 
     def find_clusters(
-        self, *, threshold: float | None = None, count: int | None = None
+        self, *, distance: float | None = None, count: int | None = None
     ) -> tuple[tuple[str, ...], ...]:
         """Return the clusters of a cut at a distance, or `count` clusters.
 
@@ -105,7 +105,7 @@ class Study:
         """
         from scipy.cluster import hierarchy
 
-        criterion, cut = ("maxclust", count) if threshold is None else ("distance", threshold)
+        criterion, cut = ("maxclust", count) if distance is None else ("distance", distance)
         members: dict[int, list[str]] = {}
         for name, label in zip(
             self.names, hierarchy.fcluster(self.tree, cut, criterion=criterion), strict=True
@@ -117,9 +117,9 @@ class Study:
         )
 
     def list_cuts(self) -> list[tuple[float, tuple[tuple[str, ...], ...]]]:
-        """Return (lowest threshold, clusters) for every possible number of clusters, ascending from one."""
+        """Return (lowest distance, clusters) for every possible number of clusters, ascending from one."""
         levels = sorted({0.0, *self.heights}, reverse=True)
-        return [(level, self.find_clusters(threshold=level)) for level in levels]
+        return [(level, self.find_clusters(distance=level)) for level in levels]
 
 
 def list_cluster_lines(clusters: Sequence[Sequence[str]]) -> list[str]:

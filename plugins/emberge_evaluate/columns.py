@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 
 from emberge import Model, ModelRef, TaskInfo, TaskScore
 from emberge.wording import join_some
@@ -140,27 +140,22 @@ def _list_values(tasks: Sequence[TaskInfo], axis: str) -> list[int | None]:
 class Arm:
     """Columns that differ in nothing but their seeds, each by its seeds; one column alone has its own key.
 
-    `grouped` are the columns of each independent draw, if these are not single columns.
+    `columns_by_draw` are the names of the columns of each independent draw, by its seed.
     """
 
     key: ColumnKey
     columns: Mapping[str, str]
-    grouped: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    columns_by_draw: Mapping[str, tuple[str, ...]]
 
     @property
     def name(self) -> str:
         """Name of the arm in tables."""
         return self.key.name
 
-    @property
-    def members(self) -> tuple[str, ...]:
-        """Names of the arm's columns."""
-        return tuple(self.columns.values())
-
-    @property
-    def columns_by_draw(self) -> Mapping[str, tuple[str, ...]]:
-        """Names of the columns of each independent draw, by its seed."""
-        return self.grouped or {seeds: (name,) for seeds, name in self.columns.items()}
+    @classmethod
+    def of(cls, key: ColumnKey, columns: Mapping[str, str]) -> Arm:
+        """Return the arm of columns by seeds, each an independent draw."""
+        return cls(key, columns, {seeds: (name,) for seeds, name in columns.items()})
 
 
 def find_arms(columns: Iterable[Column]) -> tuple[Arm, ...]:
@@ -179,7 +174,7 @@ def _build_arm(key: ColumnKey, several: Sequence[Column], taken_names: set[str])
     once, with its mean over the evaluation's seeds.
     """
     if len(several) == 1:
-        return Arm(several[0].key, {several[0].seeds or "1": several[0].name})
+        return Arm.of(several[0].key, {several[0].seeds or "1": several[0].name})
     columns: dict[str, str] = {}
     grouped: dict[str, list[str]] = {}
     for number, column in enumerate(several, 1):
@@ -189,5 +184,6 @@ def _build_arm(key: ColumnKey, several: Sequence[Column], taken_names: set[str])
     is_drawn_twice = len(grouped) > 1 and any(column.key.seed is not None for column in several)
     if key.name in taken_names:
         key = replace(key, model=f"{key.model} (all)")
-    draws = {seed: tuple(names) for seed, names in grouped.items()}
-    return Arm(key, columns, draws if is_drawn_twice else {})
+    if not is_drawn_twice:
+        return Arm.of(key, columns)
+    return Arm(key, columns, {seed: tuple(names) for seed, names in grouped.items()})

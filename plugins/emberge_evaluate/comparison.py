@@ -40,7 +40,7 @@ class SampledNumber:
     by_seed: Mapping[str, float] | None = None
 
 
-class Judge:
+class ArmComparison:
     """Comparison of models, and of arms of several seeds, on the same bootstrap draws of every task.
 
     Units (queries, pairs, texts) are drawn within each task, and scores are averaged over tasks. For a mean
@@ -63,13 +63,13 @@ class Judge:
         self.less_is_better = any(task.less_is_better for task in tasks)
         self.scores = scores
         self.models = {name: row for row, name in enumerate(scores)}
-        self.arms = {name: Arm(ColumnKey(name), {"": name}) for name in scores}
+        self.arms = {name: Arm.of(ColumnKey(name), {"": name}) for name in scores}
         self.arms |= {arm.name: arm for arm in arms}
-        self.arm_of = {model: arm.name for arm in arms for model in arm.members}
+        self.arm_of = {model: arm.name for arm in arms for model in arm.columns.values()}
         self._resamples = resamples
         self._seed = seed
         self._samples: dict[str, Array | None] = {}
-        self._means_of: dict[str, Array | None] = {}
+        self._draws_by_group: dict[str, Array | None] = {}
 
     def estimate(self, arm: str, group: str) -> Estimate:
         """Return an arm's score with its interval: the mean of its models (a single model is also an arm)."""
@@ -147,10 +147,7 @@ class Judge:
         draws = None
         if samples is not None and other_samples is not None:
             draws = samples.mean(0) - other_samples.mean(0)
-        seeds, other_seeds = (
-            list(self.arms[arm].columns_by_draw),
-            list(self.arms[other].columns_by_draw),
-        )
+        seeds, other_seeds = (list(self.arms[name].columns_by_draw) for name in (arm, other))
         if len(seeds) > 1 and set(seeds) == set(other_seeds):
             gains = points - other_points[[other_seeds.index(seed) for seed in seeds]]
             by_seed = dict(zip(seeds, map(float, gains), strict=True))
@@ -180,14 +177,16 @@ class Judge:
 
     def _draw_means(self, group: str) -> Array | None:
         """Return means on every draw, [models, resamples]; None if neither units nor tasks can be drawn."""
-        if group not in self._means_of:
+        if group not in self._draws_by_group:
             parts = list_group_parts(self.tasks, group)
             varies = any(
                 len(part) > 1 or self._resample_task(part[0]) is not None for part in parts
             )
             means = [self._mean_over_tasks(part) for part in parts] if varies else []
-            self._means_of[group] = sum(means[1:], start=means[0]) / len(means) if means else None
-        return self._means_of[group]
+            self._draws_by_group[group] = (
+                sum(means[1:], start=means[0]) / len(means) if means else None
+            )
+        return self._draws_by_group[group]
 
     def _mean_over_tasks(self, tasks: Sequence[TaskInfo]) -> Array:
         """Return means over tasks on every draw, [models, resamples]."""

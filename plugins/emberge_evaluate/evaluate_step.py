@@ -225,8 +225,8 @@ class Evaluate(Step):
         models = self._find_models(workspace)
         plans = plan_tasks(self.evaluators, workspace, task_words=self._task_words)
         tasks = list(_add_notes(plans, models))
-        for _, message in self._find_task_problems(tasks):
-            raise RecipeError(message)
+        if problems := [message for _, message in self._find_task_problems(tasks)]:
+            raise RecipeError("\n".join(problems))
         self._require_forgetting(tasks)
         scores = self._score_models(models, plans, tasks, workspace)
         scored = split_columns(models, tasks, scores)

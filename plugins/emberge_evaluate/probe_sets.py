@@ -96,7 +96,7 @@ class ProbeSets(Step):
     def check(self, context: Preflight) -> Iterable[Problem]:
         context.expect(
             Expected(
-                sets={f"probe_{set_name}": _build_task(set_name) for set_name in _SOURCES},
+                sets={f"probe_{set_name}": _find_task_kind(set_name) for set_name in _SOURCES},
                 splits=("test",),
             )
         )
@@ -122,7 +122,7 @@ class ProbeSets(Step):
                 counts[name] = _write_classification(folder, pairs, self.queries)
             else:
                 counts[name] = _write_retrieval(folder, pairs, self.queries, self.documents)
-            task = _build_task(name)
+            task = _find_task_kind(name)
             entry = {"name": f"probe_{name}", "dir": f"eval/{name}", "task": task, "language": "en"}
             side = {"symmetric": task == "classification", "instruction": ""}
             entries.append({**entry, **side, "domain": "elsewhere"})
@@ -137,7 +137,7 @@ class ProbeSets(Step):
         )
 
 
-def _build_task(name: str) -> TaskKind:
+def _find_task_kind(name: str) -> TaskKind:
     return "classification" if name in _CLASSIFIED_SETS else "retrieval"
 
 

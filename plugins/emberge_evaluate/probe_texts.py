@@ -92,10 +92,10 @@ def read_mathematics() -> Iterator[Pair]:
 
 def _split_docstring(docstring: str) -> Iterator[Pair]:
     prose = _HEADLINE.split(docstring)
-    next_paragraph = (prose[0] if len(prose) == 1 else prose[1]).split("\n\n")
+    body_paragraphs = (prose[0] if len(prose) == 1 else prose[1]).split("\n\n")
     first = take_first_paragraph(docstring)
     paragraphs = [
-        " ".join(paragraph.split()) for paragraph in next_paragraph if ">>>" not in paragraph
+        " ".join(paragraph.split()) for paragraph in body_paragraphs if ">>>" not in paragraph
     ]
     paragraphs = [
         paragraph for paragraph in paragraphs if paragraph != first and len(paragraph.split()) >= 12

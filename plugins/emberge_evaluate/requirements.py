@@ -69,13 +69,13 @@ def describe_demand(verdict: Verdict, arm: str, other: str, *, less_is_better: b
     if verdict.demand == "better_than":
         by = f" by more than {margin:g} points" if margin else ""
         claim, least, condition = f"better than {other}{by}", margin, "above"
-        doubt, is_near = "may be chance", difference > margin
+        doubt, meets_by_value = "may be chance", difference > margin
     else:
         by = f"at most {margin:g} points worse" if margin else "not worse"
         claim, least, condition = f"{by} than {other}", -margin, "at least"
-        doubt, is_near = "is too uncertain", difference >= -margin
+        doubt, meets_by_value = "is too uncertain", difference >= -margin
     unit = "points of gain" if less_is_better else "points"
-    doubt = f" {doubt}" if is_near and not verdict.met else ""
+    doubt = f" {doubt}" if meets_by_value and not verdict.met else ""
     return (
         f"{arm} is to be {claim} on {verdict.tasks}: {difference:+.2f} {unit}{doubt} (lower bound "
         f"{100 * verdict.lower_bound:+.2f} at 95%, must be {condition} {f'{least:+g}' if least else '0'})"

@@ -10,7 +10,7 @@ from emberge import Artifact, ModelRef, TaskInfo, TaskScore
 from emberge.contracts import MergeDetails, TrainingCost, TrainingDetails
 
 from emberge_evaluate.columns import Column, ScoredColumns, find_arms
-from emberge_evaluate.comparison import Judge
+from emberge_evaluate.comparison import ArmComparison
 from emberge_evaluate.requirements import Requirement
 from emberge_evaluate.scores import ColumnKey, Comparison, ScoredTask, Scores, Verdict
 from emberge_evaluate.task_groups import GROUP_BY_WORD, MEAN_BY_GROUP, list_mean_groups
@@ -30,7 +30,7 @@ def build_scores(
     """
     columns, tasks = scored.columns, scored.tasks
     arms = find_arms(columns)
-    judge = Judge(tasks, scored.scores, seed=seed, arms=arms)
+    judge = ArmComparison(tasks, scored.scores, seed=seed, arms=arms)
     pairs = list(_pair_columns(compare, columns))
     bases, forgetting_group = find_bases(columns, base), find_forgetting_group(tasks)
     costs = _scale_costs(columns)
@@ -48,17 +48,18 @@ def build_scores(
         return result
     arm_pairs = [(judge.arm_of[name], judge.arm_of[other]) for name, other in pairs]
     arm_bases = {judge.arm_of[name]: judge.arm_of[base] for name, base in bases.items()}
+    first_columns = [(arm, next(iter(arm.columns.values()))) for arm in arms]
     pooled = replace(
         _score_arms([arm.key for arm in arms], arm_pairs, judge),
         members={arm.name: dict(arm.columns) for arm in arms},
         forgetting=_compare_bases(judge, arm_bases, forgetting_group),
-        costs={arm.name: costs[arm.members[0]] for arm in arms if arm.members[0] in costs},
+        costs={arm.name: costs[name] for arm, name in first_columns if name in costs},
     )
     return replace(result, pooled=pooled)
 
 
 def _score_arms(
-    keys: Sequence[ColumnKey], pairs: Iterable[tuple[str, str]], judge: Judge
+    keys: Sequence[ColumnKey], pairs: Iterable[tuple[str, str]], judge: ArmComparison
 ) -> Scores:
     """Return the estimates of columns or arms, and their comparisons with the first one and in pairs."""
     names = [key.name for key in keys]
@@ -182,7 +183,7 @@ def find_bases(columns: Sequence[Column], base: ModelRef | None) -> dict[str, st
 
 
 def _compare_bases(
-    judge: Judge, bases: Mapping[str, str], group: str | None
+    judge: ArmComparison, bases: Mapping[str, str], group: str | None
 ) -> tuple[Comparison, ...]:
     """Return the comparison of each column's or arm's base with it on a group of tasks."""
     if group is None:
@@ -191,7 +192,7 @@ def _compare_bases(
 
 
 def _judge_demands(
-    require: Sequence[Requirement], columns: Sequence[Column], judge: Judge
+    require: Sequence[Requirement], columns: Sequence[Column], judge: ArmComparison
 ) -> Iterator[Verdict]:
     """Yield one verdict per demand, arm and size of embeddings; seeds of one arm are judged together."""
     arms_of: dict[tuple[str, int | None], dict[str, None]] = {}
@@ -214,7 +215,7 @@ def _judge_demands(
 def _judge_forgetting(
     require: Sequence[Requirement],
     columns: Sequence[Column],
-    judge: Judge,
+    judge: ArmComparison,
     bases: Mapping[str, str],
     forgetting_group: str | None,
 ) -> Iterator[Verdict]:

@@ -223,7 +223,7 @@ class Scores:
         return (*(mean for mean in TITLE_BY_MEAN if mean in known), *kinds)
 
     def find_forgotten(self, model: str) -> Estimate | None:
-        """Return how much a model forgot of its base's abilities, above 0 for a loss; None if unknown."""
+        """Return how much a model forgot of its base's abilities, above 0 if it got worse; None: unknown."""
         comparison = next((one for one in self.forgetting if one.reference == model), None)
         if comparison is None:
             return None
@@ -241,28 +241,18 @@ class Scores:
         It has no interval if the evaluation did not make this comparison.
         """
         reference = reference or self.reference
-        for comparison in self.comparisons:
-            if (comparison.model, comparison.reference, comparison.task_or_mean) == (
-                model,
-                reference,
-                task_or_mean,
-            ):
-                return comparison
+        key = (model, reference, task_or_mean)
+        for one in self.comparisons:
+            if (one.model, one.reference, one.task_or_mean) == key:
+                return one
         if reference is None or model == reference:
             return None
-        score, reference_score = (
-            self.find_value(model, task_or_mean),
-            self.find_value(reference, task_or_mean),
-        )
-        if score is None or reference_score is None:
+        score = self.find_value(model, task_or_mean)
+        other_score = self.find_value(reference, task_or_mean)
+        if score is None or other_score is None:
             return None
-        return Comparison(
-            model,
-            reference,
-            task_or_mean,
-            score - reference_score,
-            less_is_better=self.less_is_better,
-        )
+        difference, less_is_better = score - other_score, self.less_is_better
+        return Comparison(model, reference, task_or_mean, difference, less_is_better=less_is_better)
 
 
 def _normalise_ranks(scores: Sequence[float]) -> list[float]:

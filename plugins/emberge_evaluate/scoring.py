@@ -85,7 +85,7 @@ def score_tasks(
 
     The evaluator gets the folder of a complete model; an adapter is applied to its base first.
     """
-    locate = _locate_scores(evaluator, model, workspace)
+    locate = _build_store_locator(evaluator, model, workspace)
     scores = {t.label: read_score(locate(t), t) if t.fingerprint else None for t in tasks}
     missing = [task for task in tasks if scores[task.label] is None]
     if missing:
@@ -98,7 +98,7 @@ def score_tasks(
     return {label: score for label, score in scores.items() if score is not None}
 
 
-def _locate_scores(
+def _build_store_locator(
     evaluator: Evaluator, model: Model, workspace: Workspace
 ) -> Callable[[TaskInfo], Path]:
     """Return the function that names the file of a task's score in the store of all steps.
@@ -183,7 +183,7 @@ class ModelScoring(Step):
                 model, plans, workspace, name=model.name, number=number, of=len(models)
             )
             for score in model_scores.values():
-                write_score(_locate_score(workspace.folder, model, score.task), model, score)
+                write_score(_locate_part_score(workspace.folder, model, score.task), model, score)
             scores[model.name] = {label: score.score for label, score in model_scores.items()}
         parents = tuple(model.fingerprint for model in models)
         return Artifact(kind="file", parents=parents, details={"scores": scores})
@@ -255,7 +255,7 @@ def read_part_scores(
         return None
     folder, _ = workspace.artifact(part)
     stored_scores = {
-        task.label: read_score(_locate_score(folder, model, task), task) for task in tasks
+        task.label: read_score(_locate_part_score(folder, model, task), task) for task in tasks
     }
     complete = {label: score for label, score in stored_scores.items() if score is not None}
     return complete if len(complete) == len(stored_scores) else None
@@ -267,5 +267,5 @@ def choose_free_name(names: Sequence[str], taken: Container[str]) -> str:
     return next(name for name in itertools.chain(names, numbered) if name not in taken)
 
 
-def _locate_score(folder: Path, model: Model, task: TaskInfo) -> Path:
+def _locate_part_score(folder: Path, model: Model, task: TaskInfo) -> Path:
     return folder / make_file_name(model.fingerprint) / f"{make_file_name(task.label)}.json"

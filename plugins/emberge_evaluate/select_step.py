@@ -28,7 +28,7 @@ from emberge import (
 from emberge.model_folder import copy_model
 from emberge.wording import count_noun, join_some, make_file_name
 
-from emberge_evaluate.comparison import Judge
+from emberge_evaluate.comparison import ArmComparison
 from emberge_evaluate.mean_loss import LOSS
 from emberge_evaluate.model_ranking import Ranked, Selection, rank_models
 from emberge_evaluate.scoring import (
@@ -147,8 +147,8 @@ class Select(Step):
     def run(self, workspace: Workspace) -> Artifact:
         plans = plan_tasks(self.evaluators, workspace)
         tasks = [task for _, plan in plans for task in plan]
-        for _, message in self._find_ranking_problems(tasks):
-            raise RecipeError(message)
+        if problems := [message for _, message in self._find_ranking_problems(tasks)]:
+            raise RecipeError("\n".join(problems))
         candidates = self._list_candidates(workspace)
         for evaluator in self.evaluators:
             folders = [model.folder for _, model in candidates.values()]
@@ -209,7 +209,7 @@ class Select(Step):
         if len(ranking) < 2:
             return None
         pair = (ranking[0].name, ranking[1].name)
-        judge = Judge(tasks, {name: scores[name] for name in pair}, seed=seed)
+        judge = ArmComparison(tasks, {name: scores[name] for name in pair}, seed=seed)
         interval = judge.compare(*pair, group).interval
         if interval is None:
             return None

@@ -233,7 +233,7 @@ def _route(
         return
     block.router, block.experts = routed.router, routed.experts
     first, *others = modules
-    block.set_submodule(first, Unnamed(routed))
+    block.set_submodule(first, Borrowed(routed))
     for name in others:
         block.set_submodule(name, nn.Identity())
 
@@ -259,7 +259,7 @@ class BlockModules(nn.Module):
         return states
 
 
-class Unnamed(nn.Module):
+class Borrowed(nn.Module):
     """A module that is called here, but whose parameters are named by another module."""
 
     _module: Any

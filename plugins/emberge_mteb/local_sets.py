@@ -24,7 +24,7 @@ from emberge_data import (
     pick_eval_sets,
 )
 
-T = TypeVar("T")
+_Name = TypeVar("_Name")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,7 +47,7 @@ class EvalEntry(EvalSource):
 class LocalSet:
     """Evaluation set, and the recipe's entry that chose it."""
 
-    set: EvalSet
+    eval_set: EvalSet
     entry: EvalEntry
 
     @property
@@ -62,13 +62,13 @@ class LocalSet:
         """Hash of the set's files and of the options that read them."""
         entry = self.entry
         digest = hashlib.sha256(
-            f"{self.set.task} {self.set.metric} {self.set.score_range} "
-            f"{self.set.instruction}\0{self.set.prompt}\0"
+            f"{self.eval_set.task} {self.eval_set.metric} {self.eval_set.score_range} "
+            f"{self.eval_set.instruction}\0{self.eval_set.prompt}\0"
             f"{entry.split}\0{entry.limit_queries} {entry.limit_corpus}".encode()
         )
-        if self.set.rows is not None:
-            digest.update(f"\0rows {self.set.rows.columns}".encode())
-        for name, file in self.set.list_files():
+        if self.eval_set.rows is not None:
+            digest.update(f"\0rows {self.eval_set.rows.columns}".encode())
+        for name, file in self.eval_set.list_files():
             digest.update(f"\0{name}\0".encode())
             with file.open("rb") as stream:
                 digest.update(hashlib.file_digest(stream, "sha256").digest())
@@ -80,8 +80,8 @@ class LocalSet:
         Raises:
             DataError: if the data cannot be read; the message has file and line.
         """
-        data = load_eval_set(self.set, readers=readers, split=self.entry.split)
-        return _cut(data, self.entry, self.set.name)
+        data = load_eval_set(self.eval_set, readers=readers, split=self.entry.split)
+        return _cut(data, self.entry, self.eval_set.name)
 
 
 def list_local_sets(
@@ -139,8 +139,8 @@ def _cut_retrieval(data: RetrievalData, entry: EvalEntry, name: str) -> Retrieva
 
 
 def _choose_rows(
-    items: Collection[T] | Mapping[T, object], limit: int | None, name: str
-) -> list[T]:
+    items: Collection[_Name] | Mapping[_Name, object], limit: int | None, name: str
+) -> list[_Name]:
     """Return at most `limit` names in their order; a smaller limit keeps a subset of a larger one's."""
     names = list(items)
     if limit is None or limit >= len(names):

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 _BATCH_TEXTS = 1024  # texts that mteb's loader hands over at once; the encoder batches by itself
 # Per-query figures: {(split, subset): {query: {metric: value}}}.
-Queries = dict[tuple[str, str], Mapping[str, Mapping[str, float]]]
+QueryFigures = dict[tuple[str, str], Mapping[str, Mapping[str, float]]]
 # Units of one split and subset of a task: values, and gold where the statistic needs it.
 PartUnits = tuple[Sequence[float], Sequence[float] | None]
 _TREC_METRICS = {
@@ -123,9 +123,9 @@ def silence_mteb() -> Iterator[None]:
             datasets.enable_progress_bars()
 
 
-def record_queries(task: Any) -> Queries:
+def record_queries(task: Any) -> QueryFigures:
     """Return the scores of a retrieval task's queries, which are filled in while the task runs."""
-    filled: Queries = {}
+    filled: QueryFigures = {}
     original = task.task_specific_scores
 
     def record(scores: Any, qrels: Any, results: Any, hf_split: str, hf_subset: str) -> Any:
@@ -137,7 +137,10 @@ def record_queries(task: Any) -> Queries:
 
 
 def read_units(
-    task: Any, scores: Mapping[str, Sequence[Mapping[str, Any]]], queries: Queries, folder: Path
+    task: Any,
+    scores: Mapping[str, Sequence[Mapping[str, Any]]],
+    queries: QueryFigures,
+    folder: Path,
 ) -> Units | None:
     """Return the units of a task that has run; None if mteb gives no units for the task's main score.
 
@@ -193,7 +196,7 @@ def _is_mean_of_units(statistic: str, values: Sequence[float], entry: Mapping[st
 class _RecordedQueries(NamedTuple):
     """Per-query figures of a retrieval task that has run, and its main metric."""
 
-    queries: Queries
+    queries: QueryFigures
     metric: str
 
     def read_query_units(self, split: str, entry: Mapping[str, Any]) -> PartUnits | None:

@@ -89,13 +89,13 @@ class TaskOptions:
             DataError: if data cannot be used, or two tasks have the same name.
         """
         sources = [
-            _build_set_source(one, scored_with, workspace)
+            _build_local_source(one, scored_with, workspace)
             for one in list_local_sets(self.data, workspace.data, workspace.readers)
         ]
         named_tasks = self._load_hub_tasks()
         in_domain = self._read_domains(workspace.data)
         for task in named_tasks:
-            source = _build_task_source(task, scored_with)
+            source = _build_hub_source(task, scored_with)
             domain: Literal["in", "out"] = "in" if source.info.name in in_domain else "out"
             if self.in_domain_of:
                 source = replace(source, info=replace(source.info, domain=domain))
@@ -147,15 +147,15 @@ def _describe_task(task: Any) -> TaskInfo:
     )
 
 
-def _build_set_source(local: LocalSet, scored_with: str, workspace: Workspace) -> TaskSource:
+def _build_local_source(local: LocalSet, scored_with: str, workspace: Workspace) -> TaskSource:
     from emberge_mteb.local_tasks import build_local_task
 
     fingerprint = _hash_task(local.fingerprint, scored_with)
     split = local.entry.split
-    info = _describe_set(local.set, split)
+    info = _describe_set(local.eval_set, split)
 
     def make() -> Any:
-        named = replace(local.set, name=info.name)
+        named = replace(local.eval_set, name=info.name)
         data = local.load(workspace.readers)
         return build_local_task(named, data, split=split, revision=fingerprint)
 
@@ -163,11 +163,11 @@ def _build_set_source(local: LocalSet, scored_with: str, workspace: Workspace) -
         replace(info, note=local.note, fingerprint=fingerprint),
         make,
         lambda: list_eval_texts(local.load(workspace.readers)),
-        {"instruction": local.set.instruction, "prompt": local.set.prompt},
+        {"instruction": local.eval_set.instruction, "prompt": local.eval_set.prompt},
     )
 
 
-def _build_task_source(task: Any, scored_with: str) -> TaskSource:
+def _build_hub_source(task: Any, scored_with: str) -> TaskSource:
     from emberge_mteb.hub_tasks import copy_task, find_instruction, load_task, read_task_texts
 
     def make() -> Any:

@@ -159,7 +159,7 @@ def _build_front(facts: CardFacts) -> ModelCardData:
     return ModelCardData(
         base_model=bases or None,
         language=languages or None,
-        license=licence.lower() if licence is not None and _is_known(licence) else None,
+        license=licence.lower() if licence is not None and _is_identifier(licence) else None,
         library_name=library,
         pipeline_tag="feature-extraction" if is_adapter else model_kind.pipeline,
         tags=[library, *kind_tags, "emberge", *(["merge"] if is_merge else [])],
@@ -167,10 +167,10 @@ def _build_front(facts: CardFacts) -> ModelCardData:
     )
 
 
-def _is_known(licence: str) -> bool:
+def _is_identifier(licence: str) -> bool:
     """Return whether a licence has the form of an identifier, as the front matter requires."""
-    is_identifier = _IDENTIFIER.fullmatch(licence) is not None
-    return is_identifier and licence.lower() not in (UNKNOWN_WORD, "other")
+    has_form = _IDENTIFIER.fullmatch(licence) is not None
+    return has_form and licence.lower() not in (UNKNOWN_WORD, "other")
 
 
 def _describe_model(facts: CardFacts) -> Markdown:
@@ -194,7 +194,7 @@ def _describe_model(facts: CardFacts) -> Markdown:
     sentence = (
         f"It turns a text into {size}; texts that mean similar things get similar numbers."
         if model_kind.embeds_texts
-        else model_kind.does
+        else model_kind.sentence
     )
     noun = f"A {model_kind.noun}"
     media_kinds = [_MEDIA[kind] for kind in facts.anatomy.reads if kind in _MEDIA]

@@ -18,7 +18,7 @@ from emberge_evaluate import (
 )
 
 from emberge_report.card import open_templates
-from emberge_report.conclusions import DOMAIN_PHRASES, describe_loss
+from emberge_report.conclusions import DOMAIN_PHRASES, describe_forgotten
 from emberge_report.formats import format_difference, format_points
 from emberge_report.markdown import split_card
 
@@ -93,7 +93,7 @@ def describe_forgetting(name: str, scores: Scores) -> str:
     of = next(comparison for comparison in scores.forgetting if comparison.reference == name)
     group_text = f"on tasks {DOMAIN_PHRASES[of.task_or_mean]}, against {to_markdown(of.model)}"
     return Markdown(
-        f"Forgetting, {group_text}: it {describe_loss(forgotten, scores.less_is_better)}."
+        f"Forgetting, {group_text}: it {describe_forgotten(forgotten, scores.less_is_better)}."
     )
 
 

@@ -60,12 +60,12 @@ def assign_looks(names: Iterable[str]) -> dict[str, Look]:
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """Named line of a chart; `faint` are the raw numbers behind a smoothed one."""
+    """Named line of a chart; `raw_points` are the raw numbers behind a smoothed one."""
 
     name: str
     look: Look
     points: Curve
-    faint: Curve = ()
+    raw_points: Curve = ()
     marked: bool = False
 
 
@@ -93,8 +93,8 @@ def draw_lines(
         axes.grid(axis="y")
         for line in lines:
             colour = _colour(line.look.style)
-            if line.faint:
-                axes.plot(*_split_axes(thin(line.faint)), color=colour, alpha=0.3, linewidth=1)
+            if line.raw_points:
+                axes.plot(*_split_axes(thin(line.raw_points)), color=colour, alpha=0.3, linewidth=1)
         for line in lines:
             axes.plot(
                 *_split_axes(line.points),

@@ -50,7 +50,7 @@ def _describe_forgetting(scores: Scores) -> Markup:
     leading = scores.forgetting[0]
     count = sum(task.domain == leading.task_or_mean for task in scores.tasks)
     parts = [
-        Markup("<b>{}</b> {}").format(model, describe_loss(forgotten, scores.less_is_better))
+        Markup("<b>{}</b> {}").format(model, describe_forgotten(forgotten, scores.less_is_better))
         for model in (comparison.reference for comparison in scores.forgetting)
         if (forgotten := scores.find_forgotten(model)) is not None
     ]
@@ -59,7 +59,7 @@ def _describe_forgetting(scores: Scores) -> Markup:
     return Markup("Forgetting, {}: {}.").format(group_text, Markup("; ").join(parts))
 
 
-def describe_loss(forgotten: Estimate, less_is_better: bool) -> str:
+def describe_forgotten(forgotten: Estimate, less_is_better: bool) -> str:
     """Return a phrase on how much a model forgot that claims no more than the interval allows."""
     verb = "loses" if forgotten.mean > 0 else "gains"
     text = f"{verb} {format_points(abs(forgotten.mean), less_is_better)}"

@@ -30,7 +30,7 @@ def format_difference(
 
 
 def format_value(value: Any) -> str:
-    """Return a value of an artifact as one line of YAML."""
+    """Return a value of an artifact as one line for readers."""
     if value is None:
         return "–"
     if isinstance(value, str):

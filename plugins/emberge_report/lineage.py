@@ -72,8 +72,7 @@ _Result = tuple[Artifact, Path]
 class _ModelFinder:
     """Search for models by their references in recipes.
 
-    Results of steps are in the folder `out`; relative paths start at `recipe_folder`. The
-    network is not used.
+    Results of steps are in the folder `out`; relative paths start at `recipe_folder`. No network is used.
     """
 
     out: Path
@@ -86,11 +85,9 @@ class _ModelFinder:
         parent is known only by a folder's name, its reference in the recipe is used to find it.
         """
         details, base = artifact.details, artifact.base or BaseFacts()
-        weights: Mapping[str, float | None] = (
-            details.weights
-            if isinstance(details, MergeDetails)
-            else dict.fromkeys(artifact.parents)
-        )
+        weights: Mapping[str, float | None] = dict.fromkeys(artifact.parents)
+        if isinstance(details, MergeDetails):
+            weights = details.weights
         names = [base.name if name == base.reference else name for name in (*weights, base.name)]
         parents = []
         for name in dict.fromkeys(filter(None, names)):
@@ -117,9 +114,8 @@ class _ModelFinder:
         else:
             shown = "+".join(self._name_model(one) for one in (name, adapter) if one)
             is_folder = is_path or shown != text
-            parent = Parent(
-                shown if is_folder else text, weight, reference=text if is_folder else ""
-            )
+            parent = Parent(shown if is_folder else text, weight)
+            parent = replace(parent, reference=text) if is_folder else parent
         folder = self._find_card_folder(name, revision)
         if folder is None or not (card := read_front_matter(folder)):
             return parent
@@ -223,10 +219,7 @@ def trace_ancestry(artifact: Artifact, folder: Path, recipe_folder: Path | None)
 
 
 def _trace(
-    artifact: Artifact,
-    folder: Path,
-    recipe_folder: Path | None,
-    is_end: Callable[[Parent], bool],
+    artifact: Artifact, folder: Path, recipe_folder: Path | None, is_end: Callable[[Parent], bool]
 ) -> Iterator[tuple[Parent, _Result | None]]:
     """Yield the models behind a model, nearest first, each with the result of its step; each result once.
 

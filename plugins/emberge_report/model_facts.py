@@ -28,15 +28,15 @@ _KINDS_OF_INPUT = ("text", "image", "audio", "video")
 class ModelKind:
     """Class of sentence-transformers, with the hub's tags and a readable name for such a model.
 
-    `does` is a sentence on what such a model does, and `lines` are the code after `model = …` in a snippet.
+    `sentence` says what such a model does, and `lines` are the code after `model = …` in a snippet.
     Both are empty for the embedder of texts, whose card says more.
     """
 
-    cls: str
+    class_name: str
     pipeline: str
     tags: tuple[str, ...]
     noun: str
-    does: str = ""
+    sentence: str = ""
     lines: tuple[str, ...] = ()
     embeds_texts: bool = False
     """True if a model of this kind embeds each text into one vector."""
@@ -100,7 +100,7 @@ class Anatomy:
     architecture: str | None = None
     dimension: int | None = None
     max_length: int | None = None
-    endless: bool = False
+    reads_any_length: bool = False
     """True if texts of any length are read whole."""
     pooling: tuple[str, ...] = ()
     normalised: bool = False
@@ -169,7 +169,7 @@ def _describe_static(folder: Path) -> Anatomy:
     return Anatomy(
         architecture="StaticEmbedding",
         dimension=read_static_dimension(folder),
-        endless=True,
+        reads_any_length=True,
         pooling=("mean",),
         normalised=any(module.kind == "Normalize" for module in Checkpoint(folder).modules),
         prompts={k: v for k, v in prompts.items() if v} if isinstance(prompts, Mapping) else {},

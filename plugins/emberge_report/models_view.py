@@ -42,7 +42,7 @@ def draw_losses(report: ReportData, looks_by_name: Looks) -> list[Markup]:
 
 def _draw_smoothed(curves: Mapping[str, Curve], looks_by_name: Looks, label: str) -> Markup:
     smoothed = {name: smooth(curve) for name, curve in curves.items()}
-    lines = [Line(n, looks_by_name[n], smoothed[n], faint=curves[n]) for n in curves]
+    lines = [Line(n, looks_by_name[n], smoothed[n], raw_points=curves[n]) for n in curves]
     label = f"{label}, smoothed: {describe_ends(smoothed)}"
     return draw_lines(lines, x="optimizer step", y="training loss", label=label)
 

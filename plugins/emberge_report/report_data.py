@@ -186,7 +186,7 @@ class LayerDistances:
 
 
 def measure_distances(base: Model, model: Model, machine: Machine | None = None) -> LayerDistances:
-    """Return distances of a model's floating-point weights from its base's, norms and biases too.
+    """Return a model's distances from its base, over all floating-point weights, also of norm layers.
 
     Raises:
         CheckpointError: if a folder has no safetensors, or the models have no tensor in common.

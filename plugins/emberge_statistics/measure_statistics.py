@@ -80,7 +80,7 @@ class MeasureStatistics(TextOptions, Step):
     loss: PerDataset[tuple[Loss, ...]] = component("infonce")
     """Loss of the Fisher information, as for training."""
     backbone: Backbone = component("text_encoder")
-    """Encoder of a checkpoint."""
+    """Backbone that loads the checkpoint."""
     seed: WholeNumber | None = None
     """Seed of the batches; by default the recipe's."""
 

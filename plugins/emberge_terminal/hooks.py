@@ -27,6 +27,6 @@ def hear_event(event: Event) -> None:
 
         _VIEW_BY_OUT[event.out] = RunView(sys.stdout)
     elif event.out in _VIEW_BY_OUT and isinstance(event, RunFinished):
-        _VIEW_BY_OUT.pop(event.out).bars.stop()
+        _VIEW_BY_OUT.pop(event.out).close()
     elif event.out in _VIEW_BY_OUT and isinstance(event, StepEvent):
         _VIEW_BY_OUT[event.out].show(event)

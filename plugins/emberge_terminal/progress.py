@@ -28,23 +28,17 @@ class RunView:
 
     def __init__(self, stream: TextIO) -> None:
         """Open the view, and start the bars if `stream` is a terminal."""
+        from rich import progress
         from rich.console import Console
-        from rich.progress import (
-            BarColumn,
-            Progress,
-            TaskProgressColumn,
-            TextColumn,
-            TimeRemainingColumn,
-        )
 
         self._stream = stream
         self._is_live = stream.isatty()
-        self.bars = Progress(
-            TextColumn("▸ {task.description}", style="cyan", markup=False),
-            BarColumn(20),
-            TaskProgressColumn(),
-            TimeRemainingColumn(compact=True),
-            TextColumn("{task.fields[metric]}  {task.fields[note]}", markup=False),
+        self.bars = progress.Progress(
+            progress.TextColumn("▸ {task.description}", style="cyan", markup=False),
+            progress.BarColumn(20),
+            progress.TaskProgressColumn(),
+            progress.TimeRemainingColumn(compact=True),
+            progress.TextColumn("{task.fields[metric]}  {task.fields[note]}", markup=False),
             console=Console(file=stream),
             disable=not self._is_live,
         )
@@ -52,6 +46,10 @@ class RunView:
         self._tasks: dict[str, Task] = {}
         self._tenths: dict[str, int] = {}
         self._lock = threading.Lock()
+
+    def close(self) -> None:
+        """Stop the bars."""
+        self.bars.stop()
 
     def show(self, event: StepEvent) -> None:
         """Show what happened to a step: its bar's progress, or a line; steps may run in several threads."""

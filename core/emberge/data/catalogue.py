@@ -38,13 +38,18 @@ FURTHER_FACTS = frozenset(
         *("domain", "metric", "baseline", "distance"),
     }
 )
+# Noun for each part of a catalogue besides the training sets, and what to do where it is missing.
+HELD_OUT_PARTS: Mapping[str, tuple[str, str]] = {
+    "dev": ("development sets", "a step split makes them"),
+    "test": ("test sets", "a step split makes them if it has the option `test: 0.1`"),
+}
 EVAL_PATH_NAMES = ("dir", "folder", "path")
 _LICENCE_KEYS = ("licence", "license")
 # Values of facts that are not stated.
 _UNKNOWN_WORDS = ("", "unknown", "null", "~")
 # Options of sets that a catalogue has under other names, or not at all.
 _NOT_IN_SETS = frozenset({"only", "source", "where", "rows"})
-_NUMBERS = ("weight", "limit", "first")
+_NUMBER_OPTIONS = ("weight", "limit", "first")
 # The form of a query's instruction (Wang et al., 2024, arXiv:2401.00368).
 INSTRUCTION = "Instruct: {instruction}\nQuery: "
 
@@ -72,6 +77,36 @@ def load_catalogue(path: Path) -> Catalogue:
     except UnicodeDecodeError:
         raise DataError(f"{place}: the catalogue is not UTF-8 text; save it as such") from None
     return _parse_catalogue(path, place, text)
+
+
+def list_held_out_sets(catalogue: Catalogue, part: str) -> Sequence[DataEntry]:
+    """Return the sets of the part `dev` or `test` of a catalogue.
+
+    Raises:
+        DataError: if the catalogue has no such part; the message has the step that makes it.
+    """
+    sets: Sequence[DataEntry] = catalogue.dev if part == "dev" else catalogue.test
+    if sets:
+        return sets
+    noun, remedy = HELD_OUT_PARTS[part]
+    raise DataError(
+        f"{format_path(catalogue.path)}: the catalogue has no {noun} (`{part}`); {remedy}"
+    )
+
+
+def pick_training_sets(catalogue: Catalogue, only: Sequence[str]) -> list[DataEntry]:
+    """Return all training sets of a catalogue or, if `only` is given, the sets that it names.
+
+    Raises:
+        DataError: if the catalogue lacks a name in `only`.
+    """
+    names = [str(set_entry.name) for set_entry in catalogue.train]
+    if unknown := next((name for name in only if name not in names), None):
+        hint = suggest(unknown, names) or f"; it has {', '.join(names) or 'none'}"
+        raise DataError(
+            f"{format_path(catalogue.path)}: there is no training set '{unknown}'{hint}"
+        )
+    return [set_entry for set_entry in catalogue.train if not only or set_entry.name in only]
 
 
 @functools.lru_cache(maxsize=16)
@@ -188,7 +223,7 @@ def build_set(
 
 def _read_number_as_text(name: str, node: Node) -> Node:
     is_number = isinstance(node, Scalar) and type(node.value) in (int, float)
-    if not is_number or name in _NUMBERS:
+    if not is_number or name in _NUMBER_OPTIONS:
         return node
     return Scalar(_read_text(node), _read_text(node), node.where)
 

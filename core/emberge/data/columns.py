@@ -68,20 +68,20 @@ class ColumnLayout:
     positive_scores: str | None = None
     negative_scores: str | None = None
     label: str | None = None
-    single: bool = False
+    is_single: bool = False
     """True if a row is a single text without a label."""
     unit_score: bool = False
     """True if the score comes from a column that is a score only if its numbers are from 0 to 1."""
 
     @property
-    def labelled(self) -> bool:
+    def is_labelled(self) -> bool:
         """True if positives are drawn among the rows with the same label."""
-        return not (self.positives or self.single)
+        return not (self.positives or self.is_single)
 
     def describe(self) -> str:
         """Return a text for display that lists the columns by part."""
         parts = {
-            "text" if self.single else "anchor": self.anchor,
+            "text" if self.is_single else "anchor": self.anchor,
             "positive": ", ".join(self.positives),
             "negative": ", ".join(self.negatives),
             "score": self.score or self.positive_scores,
@@ -109,7 +109,7 @@ def find_layout(
             )
     is_text = len(names) == 1 and fold_heading(names[0]) in TEXT_NAMES
     if task == "text" or (task is None and is_text):
-        return ColumnLayout(columns.anchor or _find_text_column(names), single=True)
+        return ColumnLayout(columns.anchor or _find_text_column(names), is_single=True)
     unused = [name for name in names if name not in named_columns.values()]
     anchor = columns.anchor or _find_one(unused, ANCHOR_NAMES, "anchor", names)
     unused = [name for name in unused if name != anchor]
@@ -117,29 +117,31 @@ def find_layout(
     unused = [name for name in unused if name != positive]
     anchor, positive = _place_media(unused, anchor, positive, names)
     if named_columns:
-        layout = ColumnLayout(anchor or "", label=columns.label, score=columns.score)
-        negative = columns.negative
+        negatives = _find_family(columns.negative, names) if columns.negative else ()
+        layout = ColumnLayout(anchor or "", (), negatives, columns.score, label=columns.label)
     else:
-        layout = ColumnLayout(
-            anchor or "",
-            score=_find_one(unused, SCORE_NAMES, "score", names),
-            label=_find_one(unused, LABEL_NAMES, "label", names),
-            positive_scores=_find_one(unused, ("pos_scores", "positive_scores"), "score", names),
-            negative_scores=_find_one(unused, ("neg_scores", "negative_scores"), "score", names),
-        )
-        negative = _find_one(unused, NEGATIVE_NAMES, "negative", names) or next(
-            (name for name in NEGATIVE_NAMES if _find_numbered(name, unused)), None
-        )
+        layout = _find_usual_layout(anchor or "", unused, names)
     if positive is None:
         return _find_labelled_layout(layout, columns, names)
     if anchor is None:
         raise LayoutError(f"no column for the anchor among {', '.join(names)}; {_HINT}")
-    layout = replace(
-        layout,
-        positives=_find_family(positive, names),
-        negatives=_find_family(negative, names) if negative else (),
-    )
+    layout = replace(layout, positives=_find_family(positive, names))
     return layout if named_columns else _place_label(layout, positive)
+
+
+def _find_usual_layout(anchor: str, unused: Sequence[str], names: Sequence[str]) -> ColumnLayout:
+    """Return the columns with usual names of everything but anchor and positives."""
+    negative = _find_one(unused, NEGATIVE_NAMES, "negative", names) or next(
+        (name for name in NEGATIVE_NAMES if _find_numbered(name, unused)), None
+    )
+    return ColumnLayout(
+        anchor,
+        negatives=_find_family(negative, names) if negative else (),
+        score=_find_one(unused, SCORE_NAMES, "score", names),
+        label=_find_one(unused, LABEL_NAMES, "label", names),
+        positive_scores=_find_one(unused, ("pos_scores", "positive_scores"), "score", names),
+        negative_scores=_find_one(unused, ("neg_scores", "negative_scores"), "score", names),
+    )
 
 
 def find_media_kind(name: str) -> MediaKind | None:
@@ -180,7 +182,7 @@ def _find_labelled_layout(
 ) -> ColumnLayout:
     text = layout.anchor or _find_one(names, TEXT_NAMES, "text", names)
     if text and layout.label and not (layout.score or layout.positive_scores):
-        return replace(layout, anchor=text)
+        return replace(layout, anchor=text, negatives=())
     named = f" (anchor is '{columns.anchor}')" if columns.anchor else ""
     raise LayoutError(
         f"no column for the {'positive' if text else 'anchor'}{named} among {', '.join(names)}; {_HINT}"

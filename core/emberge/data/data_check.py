@@ -137,11 +137,11 @@ def check_entries(
             message = f"dataset {source.place} was not looked at"
             problems.append(Problem(message, severity="unseen"))
             continue
-        first_rows = _read_first_rows(source, limit_rows, state)
-        if isinstance(first_rows, FirstRows):
-            readable.append(first_rows)
+        outcome = _read_first_rows(source, limit_rows, state)
+        if isinstance(outcome, FirstRows):
+            readable.append(outcome)
         else:
-            problems += first_rows
+            problems += outcome
     return CheckedData(tuple(problems), tuple(readable), tuple(source.place for source in sources))
 
 

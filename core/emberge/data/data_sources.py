@@ -12,19 +12,20 @@ from pathlib import Path
 from typing import Any
 
 from emberge.contracts import BadRow, DataRef, Reader
-from emberge.data.catalogue import build_instruction_prompt, load_catalogue
+from emberge.data.catalogue import (
+    HELD_OUT_PARTS,
+    build_instruction_prompt,
+    list_held_out_sets,
+    load_catalogue,
+    pick_training_sets,
+)
 from emberge.data.dataset_store import STORE_FORMAT
-from emberge.data.entry import Catalogue, DataEntry
+from emberge.data.entry import DataEntry
 from emberge.data.hub_datasets import describe_hub_entry, hash_hub_rows, read_hub_rows
 from emberge.errors import DataError, suggest
 from emberge.hashes import hash_sha256
 from emberge.wording import format_path
 
-# Noun for each part of a catalogue besides the training sets, and what to do where it is missing.
-HELD_OUT_PARTS: Mapping[str, tuple[str, str]] = {
-    "dev": ("development sets", "a step split makes them"),
-    "test": ("test sets", "a step split makes them if it has the option `test: 0.1`"),
-}
 Resolve = Callable[[DataRef], Path | None]
 
 
@@ -123,36 +124,6 @@ def _list_catalogue_sources(
             "leave it out, or pick one with `only`"
         )
     return [_build_set_source(entry, set_entry, readers) for set_entry in sets]
-
-
-def list_held_out_sets(catalogue: Catalogue, part: str) -> Sequence[DataEntry]:
-    """Return the sets of the part `dev` or `test` of a catalogue.
-
-    Raises:
-        DataError: if the catalogue has no such part; the message has the step that makes it.
-    """
-    sets: Sequence[DataEntry] = catalogue.dev if part == "dev" else catalogue.test
-    if sets:
-        return sets
-    noun, remedy = HELD_OUT_PARTS[part]
-    raise DataError(
-        f"{format_path(catalogue.path)}: the catalogue has no {noun} (`{part}`); {remedy}"
-    )
-
-
-def pick_training_sets(catalogue: Catalogue, only: Sequence[str]) -> list[DataEntry]:
-    """Return all training sets of a catalogue or, if `only` is given, the sets that it names.
-
-    Raises:
-        DataError: if the catalogue lacks a name in `only`.
-    """
-    names = [str(set_entry.name) for set_entry in catalogue.train]
-    if unknown := next((name for name in only if name not in names), None):
-        hint = suggest(unknown, names) or f"; it has {', '.join(names) or 'none'}"
-        raise DataError(
-            f"{format_path(catalogue.path)}: there is no training set '{unknown}'{hint}"
-        )
-    return [set_entry for set_entry in catalogue.train if not only or set_entry.name in only]
 
 
 def _build_set_source(

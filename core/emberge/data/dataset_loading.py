@@ -125,12 +125,12 @@ def read_task(path: Path, columns: Columns, readers: Sequence[Reader]) -> TaskKi
     try:
         if isinstance(row, BadRow):
             raise LayoutError(row.message)
-        layout = RowParser(columns).find_layout(row)
+        layout = RowParser(columns).find_first_layout(row)
     except LayoutError as error:
         raise DataError(f"{format_path(path)}:{line}: {error}") from None
-    if layout.single:
+    if layout.is_single:
         return "text"
-    if layout.labelled:
+    if layout.is_labelled:
         return "classification"
     return "sts" if layout.score is not None and not layout.negatives else "retrieval"
 

@@ -11,6 +11,7 @@ import tempfile
 import weakref
 from array import array
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import ExitStack
 from hashlib import sha256
 from pathlib import Path
 
@@ -22,7 +23,7 @@ from emberge.errors import DataError
 from emberge.files import publish, write_json
 from emberge.seeds import hash_evenly
 
-STORE_FORMAT = 4
+STORE_FORMAT = 5
 _MEDIA_FILE = "media.json"
 DRAWN_NEGATIVES = 3
 
@@ -63,9 +64,9 @@ def open_rows(
         return rows, rows.summary
     if store is not None:
         store.mkdir(parents=True, exist_ok=True)
-    folder = Path(tempfile.mkdtemp(prefix=".reading-", dir=store))
-    is_kept = False
-    try:
+    with ExitStack() as stack:
+        folder = Path(tempfile.mkdtemp(prefix=".reading-", dir=store))
+        stack.callback(shutil.rmtree, folder, ignore_errors=True)
         summary = write(folder)
         if summary.bad_rows.count or not summary.rows:
             return None, summary
@@ -73,12 +74,8 @@ def open_rows(
             publish(folder, stored_folder, once=True)
             return ParsedRows(stored_folder), summary
         rows = ParsedRows(folder)
-        weakref.finalize(rows, shutil.rmtree, folder, ignore_errors=True)
-        is_kept = True
+        weakref.finalize(rows, stack.pop_all().close)
         return rows, summary
-    finally:
-        if not is_kept:
-            shutil.rmtree(folder, ignore_errors=True)
 
 
 def _find_rows_folder(store: Path, key: str) -> Path:
@@ -107,7 +104,7 @@ def _read_stamp(path: str) -> list[int]:
 def write_rows(folder: Path, rows: Iterable[Row], summary: FileSummary) -> FileSummary:
     """Write rows, their end offsets and the summary; stop writing after the first bad row.
 
-    Digests depend on the content of media; `summary.stored` depends on their paths, too.
+    Digests depend on the content of media; `summary.stored_hash` depends on their paths, too.
     """
     digest, stored_digest, ends = sha256(), sha256(), array("Q")
     media: dict[str, None] = {}
@@ -120,7 +117,7 @@ def write_rows(folder: Path, rows: Iterable[Row], summary: FileSummary) -> FileS
             file.write(encoded)
             ends.append(len(encoded) + (ends[-1] if ends else 0))
             digest.update(make_content_key(line).encode())
-            if summary.media:
+            if summary.line_by_media_kind:
                 stored_digest.update(encoded)
                 media |= dict.fromkeys(_list_media_paths(row))
     if summary.bad_rows.count or not summary.rows:
@@ -130,7 +127,7 @@ def write_rows(folder: Path, rows: Iterable[Row], summary: FileSummary) -> FileS
     np.array(ends, "<u8").tofile(folder / "ends.bin")
     summary.digest = digest.hexdigest()
     if media:
-        summary.stored = stored_digest.hexdigest()
+        summary.stored_hash = stored_digest.hexdigest()
         write_json(
             folder / _MEDIA_FILE, [[path, *_read_stamp(path)] for path in media], durable=False
         )
@@ -145,7 +142,7 @@ def _list_media_paths(row: Row) -> Iterator[str]:
 
 
 class StoredDataset:
-    """A dataset of stored rows; `chosen` are the row numbers that a limit keeps. Scores are scaled to 0–1.
+    """A dataset of stored rows; `row_numbers` are those that a limit keeps. Scores are scaled to 0–1.
 
     `entry` has the dataset's options, merged from the recipe and the catalogue.
     """
@@ -154,22 +151,22 @@ class StoredDataset:
         self,
         name: str,
         rows: ParsedRows,
-        chosen: Sequence[int],
+        row_numbers: Sequence[int],
         decisions: DataDecisions,
         entry: DataEntry,
     ) -> None:
         self.entry = entry
         weight = entry.weight
         self._rows = rows
-        self._chosen = chosen
+        self._row_numbers = row_numbers
         self._decisions = decisions
-        self._labels = _LabelledTexts(name, rows) if rows.summary.labelled else None
-        self.info = build_info(name, rows.summary, decisions, weight, len(chosen))
+        self._labels = _LabelledTexts(name, rows) if rows.summary.draws_positives else None
+        self.info = build_info(name, rows.summary, decisions, weight, len(row_numbers))
         self.prompt = decisions.prompt
         self.symmetric = decisions.symmetric
         self.notes = decisions.notes
         self.columns = rows.summary.columns
-        parts = [STORE_FORMAT, rows.summary.digest, name, decisions.task, len(chosen), weight]
+        parts = [STORE_FORMAT, rows.summary.digest, name, decisions.task, len(row_numbers), weight]
         parts += [decisions.prompt, decisions.symmetric, list(decisions.score_range)]
         self.fingerprint = sha256(json.dumps(parts).encode()).hexdigest()
 
@@ -179,12 +176,12 @@ class StoredDataset:
         return self._labels is not None
 
     def __len__(self) -> int:
-        return len(self._chosen)
+        return len(self._row_numbers)
 
     def __getitem__(self, row: int) -> Example:
         if not -len(self) <= row < len(self):
             raise IndexError(f"{self.info.name} has {len(self)} rows, not {row}")
-        number = self._chosen[row]
+        number = self._row_numbers[row]
         stored_row = self._rows[number]
         if self._labels is not None:
             return self._labels.draw_example(number, stored_row)
@@ -206,7 +203,7 @@ def build_info(
 ) -> DatasetInfo:
     """Return the facts of a dataset of `size` rows, from the summary of its file."""
     scores = None
-    if summary.scored:  # those of the whole file, including rows that a limit leaves out
+    if summary.scored_rows:  # those of the whole file, including rows that a limit leaves out
         scores = decisions.scale_score(summary.lowest), decisions.scale_score(summary.highest)
     negatives, media = decisions.negatives, summary.build_media_facts()
     return DatasetInfo(name, decisions.task, size, weight, negatives, scores, media=media)

@@ -65,65 +65,66 @@ class RowProblems:
 
 @dataclass
 class FileSummary:
-    """Counts over the rows of one file. `lines` maps each kind of row to its first line number.
+    """Counts over the rows of one file, and the number of the first line of each kind of row.
 
-    `rows_by_label` are the rows of each label if rows are `labelled`, so that their positives are drawn.
-
-    `pairs` and `media` map each kind of pair and kind of medium to its first line number. `stored` is a hash
-    of the rows and of the paths of their media.
+    `rows_by_label` counts the rows of each label if a file `draws_positives` among rows of one label.
+    `first_lines` are by kinds such as "with scores". `stored_hash` is that of the rows and of the paths of
+    their media.
     """
 
     place: str
     rows: int = 0
-    negatives: int = 0
-    scored: int = 0
-    labels: int = 0
+    rows_with_negatives: int = 0
+    scored_rows: int = 0
+    rows_with_label: int = 0
     rows_by_label: dict[str, int] = field(default_factory=dict)
-    labelled: bool = False
-    single: bool = False
+    draws_positives: bool = False
+    is_single: bool = False
     lowest: float = 0.0
     highest: float = 0.0
     zero_or_one: bool = True
-    lines: dict[str, int] = field(default_factory=dict)
+    first_lines: dict[str, int] = field(default_factory=dict)
     columns: str = ""
     digest: str = ""
-    pairs: dict[str, int] = field(default_factory=dict)
-    media: dict[str, int] = field(default_factory=dict)
-    stored: str = ""
+    line_by_pair_kind: dict[str, int] = field(default_factory=dict)
+    line_by_media_kind: dict[str, int] = field(default_factory=dict)
+    stored_hash: str = ""
     bad_rows: RowProblems = field(default_factory=RowProblems, compare=False)
 
     def add(self, line: int, row: Row) -> None:
         """Count a row that can be used."""
         self.rows += 1
-        self.negatives += bool(row.negatives)
-        self.labels += row.label is not None
-        if self.labelled and row.label is not None:
+        self.rows_with_negatives += bool(row.negatives)
+        self.rows_with_label += row.label is not None
+        if self.draws_positives and row.label is not None:
             self.rows_by_label[row.label] = self.rows_by_label.get(row.label, 0) + 1
-        self.lines.setdefault("with a label" if row.label is not None else "without a label", line)
+        self.first_lines.setdefault(
+            "with a label" if row.label is not None else "without a label", line
+        )
         scores = row.scores
-        self.lines.setdefault("with scores" if scores else "without scores", line)
+        self.first_lines.setdefault("with scores" if scores else "without scores", line)
         if scores:
-            known = (self.lowest, self.highest) if self.scored else ()
+            known = (self.lowest, self.highest) if self.scored_rows else ()
             self.lowest, self.highest = min((*known, *scores)), max((*known, *scores))
-            self.scored += 1
+            self.scored_rows += 1
             self.zero_or_one &= all(score in (0, 1) for score in scores)
 
     def add_media(self, line: int, row: Row) -> None:
         """Record the kinds of a row's pair and of its media."""
         other_texts = (*row.positives, *row.negatives)
-        self.pairs.setdefault(find_pair_kind(row.anchor, other_texts), line)
+        self.line_by_pair_kind.setdefault(find_pair_kind(row.anchor, other_texts), line)
         for kind in list_media_kinds((row.anchor, *other_texts)):
-            self.media.setdefault(kind, line)
+            self.line_by_media_kind.setdefault(kind, line)
 
     def build_media_facts(self) -> MediaFacts | None:
         """Return the facts of the file's media for checks; None for a file of texts."""
-        if not self.media:
+        if not self.line_by_media_kind:
             return None
         return MediaFacts(
-            pair=next(iter(self.pairs)),
-            kinds=tuple(kind for kind in MEDIA_KINDS if kind in self.media),
-            place=f"{self.place}:{min(self.media.values())}",
-            paths_hash=self.stored,
+            pair=next(iter(self.line_by_pair_kind)),
+            kinds=tuple(kind for kind in MEDIA_KINDS if kind in self.line_by_media_kind),
+            place=f"{self.place}:{min(self.line_by_media_kind.values())}",
+            paths_hash=self.stored_hash,
         )
 
     def plain(self) -> dict[str, Any]:
@@ -159,8 +160,8 @@ def parse_rows(
             continue
         if parse.layout is not None and not summary.rows:
             summary.columns = parse.layout.describe()
-            summary.labelled = parse.layout.labelled
-            summary.single = parse.layout.single
+            summary.draws_positives = parse.layout.is_labelled
+            summary.is_single = parse.layout.is_single
         summary.add(line, parsed_row)
         summary.add_media(line, parsed_row)
         yield line, parsed_row
@@ -217,7 +218,7 @@ def decide_data(summary: FileSummary, entry: DataEntry) -> DataDecisions:
         raise DataError(f"{summary.place}: there are no rows; give a file with examples")
     _require_agreement(summary)
     task = _decide_task(summary, entry)
-    if task == "sts" and not summary.scored and summary.negatives < summary.rows:
+    if task == "sts" and not summary.scored_rows and summary.rows_with_negatives < summary.rows:
         raise DataError(
             f"{summary.place}: task sts needs a score for every pair, or negatives in every row; name the "
             "column as columns: {score: …}, or give another task"
@@ -230,15 +231,18 @@ def decide_data(summary: FileSummary, entry: DataEntry) -> DataDecisions:
 
 
 def _require_agreement(summary: FileSummary) -> None:
-    for count, noun in ((summary.scored, "scores"), (summary.labels, "a label")):
+    for count, noun in ((summary.scored_rows, "scores"), (summary.rows_with_label, "a label")):
         if 0 < count < summary.rows:
-            line, other = summary.lines[f"without {noun}"], summary.lines[f"with {noun}"]
+            line, other = (
+                summary.first_lines[f"without {noun}"],
+                summary.first_lines[f"with {noun}"],
+            )
             raise DataError(
                 f"{summary.place}:{line}: this row has no {noun.removeprefix('a ')} and line {other} has; "
                 "give them to every row or to none"
             )
-    if len(summary.pairs) > 1:
-        (first, line), (second, other), *_ = summary.pairs.items()
+    if len(summary.line_by_pair_kind) > 1:
+        (first, line), (second, other), *_ = summary.line_by_pair_kind.items()
         raise DataError(
             f"{summary.place}:{other}: this row is a pair of {second} and line {line} one of {first}, and a "
             "batch has one kind of pair; put them into two files"
@@ -248,11 +252,11 @@ def _require_agreement(summary: FileSummary) -> None:
 def _decide_task(summary: FileSummary, entry: DataEntry) -> TaskKind:
     if entry.task is not None:
         return entry.task
-    if summary.single:
+    if summary.is_single:
         return "text"
-    if summary.scored and not summary.negatives:
+    if summary.scored_rows and not summary.rows_with_negatives:
         return "pair_classification" if summary.zero_or_one else "sts"
-    return "classification" if summary.labels and not summary.scored else "retrieval"
+    return "classification" if summary.rows_with_label and not summary.scored_rows else "retrieval"
 
 
 def _decide_scale(
@@ -260,7 +264,7 @@ def _decide_scale(
 ) -> tuple[tuple[float, float], tuple[str, ...]]:
     if entry.score_range is not None:
         return entry.score_range, ()
-    if not summary.scored or (summary.lowest >= 0 and summary.highest <= 1):
+    if not summary.scored_rows or (summary.lowest >= 0 and summary.highest <= 1):
         return (0.0, 1.0), ()
     if summary.lowest < 0 or summary.highest > 5 or task == "pair_classification":
         raise DataError(

@@ -52,8 +52,10 @@ class RowParser:
         self.task = task
         self.media = media or MediaValues()
         self.layout: ColumnLayout | None = None
-        self._known: dict[tuple[str, ...], ColumnLayout | str] = {}
-        self._fields = [name for name in vars(columns).values() if name and set(name) & {".", "+"}]
+        self._layout_by_names: dict[tuple[str, ...], ColumnLayout | str] = {}
+        self._composed_names = [
+            name for name in vars(columns).values() if name and set(name) & {".", "+"}
+        ]
 
     def __call__(self, row: Mapping[str, Any]) -> Row:
         """Parse the row's texts, scores and label.
@@ -64,14 +66,14 @@ class RowParser:
         """
         row = self._add_fields(row)
         key = tuple(row)
-        if key not in self._known:
-            self._known[key] = self._find_row_layout(key)
-        layout = self._known[key]
+        if key not in self._layout_by_names:
+            self._layout_by_names[key] = self._find_row_layout(key)
+        layout = self._layout_by_names[key]
         if isinstance(layout, str):
             raise RowError(layout)
         return self._read_row(row, layout)
 
-    def find_layout(self, row: Mapping[str, Any]) -> ColumnLayout:
+    def find_first_layout(self, row: Mapping[str, Any]) -> ColumnLayout:
         """Return the part of each column in a first row.
 
         Raises:
@@ -82,7 +84,7 @@ class RowParser:
     def _add_fields(self, row: Mapping[str, Any]) -> Mapping[str, Any]:
         """Return the row with values for names of nested columns (`texts.0`) and of columns joined by `+`."""
         fields: dict[str, Any] = {}
-        for name in self._fields:
+        for name in self._composed_names:
             parts = [_read_column(row, part) for part in name.split("+")]
             if name not in row and None not in parts:
                 fields[name] = parts[0] if len(parts) == 1 else "\n".join(map(str, parts))
@@ -94,25 +96,25 @@ class RowParser:
             self.layout = find_layout(names, self.columns, self.task)
             return self.layout
         first = self.layout
-        label = first.label if first.labelled else None
+        label = first.label if first.is_labelled else None
         for name in filter(None, (first.anchor, *first.positives[:1], label)):
             if name not in names:
                 listed = ", ".join(names) or "none"
                 return f"column '{name}' is missing (columns: {listed}); add it or remove the row"
-        if first.single:
+        if first.is_single:
             return first
         try:
             layout = find_layout(names, self.columns, self.task)
         except LayoutError as error:
             return str(error)
-        return replace(layout, positives=()) if first.labelled else layout
+        return replace(layout, positives=()) if first.is_labelled else layout
 
     def _read_row(self, row: Mapping[str, Any], layout: ColumnLayout) -> Row:
         anchor = self._read_text(row[layout.anchor], layout.anchor)
-        if layout.single:
+        if layout.is_single:
             return Row(anchor)
         label = _read_label(row.get(layout.label), layout.label) if layout.label else None
-        if layout.labelled:
+        if layout.is_labelled:
             if label is None:
                 raise RowError(f"'{layout.label}' is empty; give the row a label or remove it")
             return Row(anchor, label=label)

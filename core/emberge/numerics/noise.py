@@ -35,9 +35,9 @@ def draw_uniform(tensors: Tensor, start: int, keys: Sequence[tuple[Any, ...]]) -
         raise ValueError(f"{len(keys)} keys for {tensors.shape[0]} models")
     size, device = tensors[0].numel(), None if tensors.device.type == "cpu" else tensors.device
     numbers = take_tensor_like(tensors, (len(keys), size))
-    positions = _mix_positions(start + 1, size, device)
+    position_hashes = _mix_positions(start + 1, size, device)
     for row, key in zip(numbers, keys, strict=True):
-        row.copy_(_apply_key(positions, *hash_key(key)))
+        row.copy_(_apply_key(position_hashes, *hash_key(key)))
     return numbers.mul_(2.0**-24).reshape(tensors.shape)
 
 
@@ -65,14 +65,15 @@ def _mix_positions(first: int, size: int, device: torch.device | None) -> Any:
     return words
 
 
-def _apply_key(positions: Any, first: int, second: int) -> Tensor:
+def _apply_key(position_hashes: Any, first_factor: int, second_factor: int) -> Tensor:
     """Return 24 random bits for each position."""
     import torch
 
-    words = positions.copy() if isinstance(positions, np.ndarray) else positions.clone()
-    _multiply_words(words, first)
+    is_array = isinstance(position_hashes, np.ndarray)
+    words = position_hashes.copy() if is_array else position_hashes.clone()
+    _multiply_words(words, first_factor)
     words ^= words >> 16
-    _multiply_words(words, second)
+    _multiply_words(words, second_factor)
     words >>= 8
     return torch.from_numpy(words.view(np.int32)) if isinstance(words, np.ndarray) else words
 

@@ -96,7 +96,7 @@ def _cut_text(text: str) -> list[str]:
 
 
 def _split_text(text: str) -> Iterator[tuple[str, str]]:
-    """Yield pieces that fit into a passage, each with the separator before it: the largest that fit."""
+    """Yield (separator before it, piece): paragraphs, or lines and sentences of those that are too long."""
     for paragraph in re.split(r"\n\s*\n", text):
         if measure_text(paragraph) <= 1:
             yield "\n\n", paragraph

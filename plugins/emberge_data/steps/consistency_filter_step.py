@@ -18,9 +18,8 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
     from torch import Tensor
 
+    from emberge_data.steps.compared_set import Numbers
     from emberge_data.steps.similarity import VectorSimilarity
-
-    Numbers = NDArray[np.int64]
 
 # A last shard smaller than this share of a shard would filter less, and is joined to the one before it.
 SMALLEST_SHARE = 0.1
@@ -118,10 +117,10 @@ def _count_higher(
     for part, documents, tile in similarity.compute_tiles(queries, searched):
         tile[row_has_document[rows[part]][:, documents].nonzero()] = -torch.inf
         limits = torch.from_numpy(scores[pairs[part], None]).to(tile.device)
-        higher, least = (
+        above, at_least = (
             _count_true(tile > limits + add) for add in (_EQUAL_MARGIN, -_EQUAL_MARGIN)
         )
-        counts[part] += (higher + least) / 2
+        counts[part] += (above + at_least) / 2
     return counts
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -21,7 +21,13 @@ from emberge import (
 )
 from emberge.data import check_datasets, load_step_datasets
 
-from emberge_data.steps.outcome import TABLE_FILE, Outcome, SetChanges, write_changes
+from emberge_data.steps.outcome import (
+    TABLE_FILE,
+    Outcome,
+    SetChanges,
+    drop_rows_without_partners,
+    write_changes,
+)
 
 if TYPE_CHECKING:
     from emberge.contracts import Split
@@ -63,7 +69,7 @@ class DataStep(Step):
     def finish(
         self,
         workspace: Workspace,
-        sets: Iterable[tuple[StoredDataset, Iterable[Outcome]]],
+        sets: Iterable[tuple[StoredDataset, Callable[[], Iterable[Outcome]]]],
         dev: Iterable[tuple[StoredDataset, Iterable[Example]]] = (),
         test: Iterable[tuple[StoredDataset, Iterable[Example]]] = (),
         notes: Sequence[str] = (),
@@ -71,6 +77,8 @@ class DataStep(Step):
     ) -> Artifact:
         """Consume the outcomes, write the catalogue of kept rows and the counts, and return the artifact.
 
+        `sets` have a function that returns the outcomes of a set's rows; a label's only remaining row is
+        dropped if the set draws positives by label.
         `dev` and `test` are sets that are not for training; the catalogue lists them separately. `notes` are
         sentences below the table of counts, which may be filled while the outcomes are consumed. `scored_by`
         are the models that gave the rows new scores.
@@ -85,17 +93,19 @@ class DataStep(Step):
         def written() -> Iterator[Any]:
             for dataset, outcomes in sets:
                 changes.append(SetChanges(dataset.info.name))
-                yield dataset.info.name, dataset, changes[-1].watch(outcomes)
+                yield (
+                    dataset.info.name,
+                    dataset,
+                    changes[-1].watch(drop_rows_without_partners(dataset, outcomes)),
+                )
 
         parts = {
             part: ((dataset.info.name, dataset, examples) for dataset, examples in sets_of_part)
             for part, sets_of_part in (("dev", dev), ("test", test))
         }
         write_catalogue(workspace.folder, written(), parts, scored_by)
-        rows, kept_rows = (
-            sum(change.rows for change in changes),
-            sum(change.kept for change in changes),
-        )
+        rows = sum(change.rows for change in changes)
+        kept_rows = sum(change.kept for change in changes)
         if not kept_rows:
             counts_by_note = {
                 note: count for change in changes for note, count in change.notes.items()

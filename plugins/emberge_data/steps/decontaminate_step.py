@@ -20,7 +20,7 @@ from emberge import (
 )
 
 from emberge_data.steps.data_step import DataStep
-from emberge_data.steps.outcome import Outcome, drop_rows_without_partners, drop_texts
+from emberge_data.steps.outcome import Outcome, drop_texts
 from emberge_data.steps.text_similarity import RUN_WORDS
 
 if TYPE_CHECKING:
@@ -33,9 +33,9 @@ if TYPE_CHECKING:
 
 # Similarity of near copies; in kinds of task whose texts are often short and of one template it is higher.
 _NEAR_COPY, _NEAR_COPY_OF_SHORT = 0.55, 0.8
-_SHORT_TASKS = ("sts", "pair_classification", "classification", "clustering")
+_SHORT_TEXT_TASKS = ("sts", "pair_classification", "classification", "clustering")
 _TEXTS_AT_ONCE = 256
-_WAY_WORDS = {"equal": "equal to", "overlap": f"{RUN_WORDS} words of", "near": "nearly"}
+_PHRASE_BY_MATCH = {"equal": "equal to", "overlap": f"{RUN_WORDS} words of", "near": "nearly"}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -84,7 +84,7 @@ class Decontaminate(DataStep):
     def _find_threshold(self, dataset: StoredDataset) -> float:
         if self.jaccard is not None:
             return self.jaccard
-        return _NEAR_COPY_OF_SHORT if dataset.info.task in _SHORT_TASKS else _NEAR_COPY
+        return _NEAR_COPY_OF_SHORT if dataset.info.task in _SHORT_TEXT_TASKS else _NEAR_COPY
 
     def run(self, workspace: Workspace) -> Artifact:
         from emberge_data.steps.leak_index import gather_blocks, read_test_texts
@@ -108,13 +108,8 @@ class Decontaminate(DataStep):
             for row in range(len(dataset)):
                 yield contained.judge(start + row, row, dataset[row], threshold)
 
-        return self.finish(
-            workspace,
-            (
-                (dataset, drop_rows_without_partners(dataset, functools.partial(outcomes, dataset)))
-                for dataset in datasets
-            ),
-        )
+        sets = ((dataset, functools.partial(outcomes, dataset)) for dataset in datasets)
+        return self.finish(workspace, sets)
 
 
 class _Contained(NamedTuple):
@@ -147,7 +142,7 @@ class ContainedTests:
     def _record(self, match: Match, tests: LeakTexts) -> None:
         best = self._best.get(match.text)
         if best is None or match.similarity > best.similarity:
-            note = f"{_WAY_WORDS[match.way]} {tests.labels[match.test]}"
+            note = f"{_PHRASE_BY_MATCH[match.way]} {tests.labels[match.test]}"
             self._best[match.text] = _Contained(match.similarity, note, tests.originals[match.test])
 
     def judge(self, number: int, row: int, example: Example, threshold: float) -> Outcome:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from emberge import Artifact, Example, PositiveShare, Workspace
 
 from emberge_data.steps.data_step import DataStep
-from emberge_data.steps.outcome import Outcome, drop_rows_without_partners
+from emberge_data.steps.outcome import Outcome
 from emberge_data.steps.text_similarity import SHINGLE, ComparedTexts, normalise
 
 if TYPE_CHECKING:
@@ -75,17 +75,9 @@ class Deduplicate(DataStep):
         def outcomes(dataset: StoredDataset, start: int) -> Iterator[Outcome]:
             return (judge(start + row, row, dataset[row]) for row in range(len(dataset)))
 
+        sets = zip(datasets, rows.starts, strict=False)
         return self.finish(
-            workspace,
-            (
-                (
-                    dataset,
-                    drop_rows_without_partners(
-                        dataset, functools.partial(outcomes, dataset, start)
-                    ),
-                )
-                for dataset, start in zip(datasets, rows.starts, strict=False)
-            ),
+            workspace, ((one, functools.partial(outcomes, one, start)) for one, start in sets)
         )
 
 

@@ -19,7 +19,8 @@ if TYPE_CHECKING:
     from emberge.data import StoredDataset
     from numpy.typing import NDArray
 
-    from emberge_data.steps.similarity import Excluded, Numbers, VectorSimilarity
+    from emberge_data.steps.compared_set import Numbers
+    from emberge_data.steps.similarity import Excluded, VectorSimilarity
 
 
 @dataclass(frozen=True, kw_only=True)

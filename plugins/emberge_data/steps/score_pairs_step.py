@@ -61,12 +61,12 @@ class ScorePairs(TaughtStep):
         return shares
 
     def judge(
-        self, compared: ComparedSet, similarity: NDArray[np.float64], workspace: Workspace
+        self, compared: ComparedSet, values: NDArray[np.float64], workspace: Workspace
     ) -> Generator[Outcome, None, str]:
         from emberge_data.steps.similarity import describe_spread
 
         sides = compared.positives, compared.negatives
-        scores = similarity[: len(sides[0].rows)], similarity[len(sides[0].rows) :]
+        scores = values[: len(sides[0].rows)], values[len(sides[0].rows) :]
         split = (
             pairs.split(values, len(compared.dataset))
             for pairs, values in zip(sides, scores, strict=True)

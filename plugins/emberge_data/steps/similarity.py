@@ -18,11 +18,10 @@ if TYPE_CHECKING:
     from emberge_encoder import Vectors
     from torch import Tensor
 
-    from emberge_data.steps.compared_set import TextPairs
+    from emberge_data.steps.compared_set import Numbers, TextPairs
 
-Numbers: TypeAlias = NDArray[np.int64]
 Scores: TypeAlias = NDArray[np.float32]
-Excluded: TypeAlias = Callable[[slice, slice], tuple[Numbers, Numbers]]
+Excluded: TypeAlias = "Callable[[slice, slice], tuple[Numbers, Numbers]]"
 """Function that returns rows and columns of a tile: documents that queries must not get."""
 Tiles: TypeAlias = "Iterator[tuple[slice, slice, Tensor]]"
 

@@ -20,7 +20,6 @@ from emberge import (
 )
 
 from emberge_data.steps.data_step import DataStep
-from emberge_data.steps.outcome import drop_rows_without_partners
 from emberge_data.steps.split_parts import (
     DEV,
     NOUN_BY_PART,
@@ -120,13 +119,7 @@ class Split(DataStep):
                     raise DataError(_describe_groups(dataset, part, groups[of_set]))
         return self.finish(
             workspace,
-            (
-                (
-                    dataset,
-                    drop_rows_without_partners(dataset, partial(parts.list_outcomes, dataset)),
-                )
-                for dataset in datasets
-            ),
+            ((dataset, partial(parts.list_outcomes, dataset)) for dataset in datasets),
             dev=((dataset, parts.read_examples(dataset, DEV)) for dataset in datasets),
             test=(
                 (dataset, parts.read_examples(dataset, TEST)) for dataset in datasets if self.test

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Generator, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from emberge import (
@@ -182,9 +183,9 @@ class TaughtStep(DataStep):
         return teacher.compare(compared)
 
     def judge(
-        self, compared: ComparedSet, similarity: Any, workspace: Workspace
+        self, compared: ComparedSet, values: Any, workspace: Workspace
     ) -> Generator[Outcome, None, str | None]:
-        """Yield the outcome of every row by what `compare` returned; return a sentence on the set."""
+        """Yield the outcome of every row by the `values` of `compare`; return a sentence on the set."""
         raise NotImplementedError
 
     def run(self, workspace: Workspace) -> Artifact:
@@ -192,21 +193,23 @@ class TaughtStep(DataStep):
 
         sets = [self.list_texts(dataset, workspace) for dataset in self.load(workspace)]
         with self.teacher.opened(workspace) as teacher:
-            similarities = []
+            values = []
             with workspace.part("stage", 1, 2):
                 for number, compared in enumerate(sets, 1):
                     with workspace.part("set", number, len(sets), compared.name):
-                        similarities.append(self.compare(compared, teacher))
+                        values.append(self.compare(compared, teacher))
             if not join_ranks(workspace.machine.device).is_first:
                 return Artifact(kind="data")
             notes: list[str] = []
 
             def judge(number: int, compared: ComparedSet) -> Iterator[Outcome]:
                 with workspace.part("set", number + 1, len(sets), compared.name):
-                    note = yield from self.judge(compared, similarities[number], workspace)
+                    note = yield from self.judge(compared, values[number], workspace)
                 notes.extend([note] if note else [])
 
-            outcomes = ((one.dataset, judge(number, one)) for number, one in enumerate(sets))
+            outcomes = (
+                (one.dataset, partial(judge, number, one)) for number, one in enumerate(sets)
+            )
             with workspace.part("stage", 2, 2):
                 return self.finish(
                     workspace,

@@ -98,7 +98,7 @@ def join_near_copies(
     """
     minhash = MinHash(threshold, size)
 
-    def keys(block: list[int]) -> NDArray[np.uint64]:
+    def hash_block(block: list[int]) -> NDArray[np.uint64]:
         texts = [texts_of(number) for number in block]
         signatures = minhash.compute_signatures([one.parts[0] for one in texts])
         more = [place for place, one in enumerate(texts) if len(one.parts) > 1]
@@ -109,12 +109,12 @@ def join_near_copies(
         return mix_bits(minhash.hash_bands(signatures) + tags)
 
     @functools.lru_cache(maxsize=4096)
-    def sets(number: int) -> tuple[str, list[frozenset[str]]]:
+    def list_part_shingles(number: int) -> tuple[str, list[frozenset[str]]]:
         texts = texts_of(number)
         return texts.tag, [list_shingles(part, size) for part in texts.parts]
 
-    def same(number: int, other: int) -> bool:
-        (tag, part_sets), (other_tag, other_part_sets) = sets(number), sets(other)
+    def is_near_copy(number: int, other: int) -> bool:
+        (tag, part_sets), (other_tag, other_part_sets) = map(list_part_shingles, (number, other))
         alike = tag == other_tag and len(part_sets) == len(other_part_sets)
         return alike and all(
             map(lambda a, b: compute_jaccard(a, b) >= threshold, part_sets, other_part_sets)
@@ -122,9 +122,9 @@ def join_near_copies(
 
     groups = _Groups()
     members: dict[int, dict[int, list[int]]] = defaultdict(dict)  # by bucket, then by group
-    for number, buckets in find_shared_keys(numbers, keys, minhash.bands, folder):
+    for number, buckets in find_shared_keys(numbers, hash_block, minhash.bands, folder):
         for bucket in buckets:
-            groups.join_alike(number, members[bucket], same)
+            groups.join_alike(number, members[bucket], is_near_copy)
             members[bucket].setdefault(groups.find_first(number), []).append(number)
     return np.array([groups.find_first(number) for number in numbers.tolist()], dtype=np.int64)
 

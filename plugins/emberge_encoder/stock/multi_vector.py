@@ -106,7 +106,7 @@ class MultiVector(StockBackbone):
     kind: ClassVar[EmbeddingKind] = "token_vectors"
 
     dimension: Count | None = None
-    """Size of a token's vector: for a new layer 128, else that of the folder."""
+    """Size of a token's vector; by default that of the folder's layer, or 128 for a new layer."""
     expansion: TextLength | None = None
 
     def read_facts(self, checkpoint: Path, config: Mapping[str, Any]) -> EncoderFacts:

@@ -8,9 +8,7 @@ from itertools import product
 import pytest
 from emberge import Columns
 from emberge.data.columns import (
-    ANCHOR_NAMES,
     NEGATIVE_NAMES,
-    POSITIVE_NAMES,
     ColumnLayout,
     LayoutError,
     find_layout,
@@ -19,7 +17,14 @@ from emberge.data.columns import (
 
 
 def test_every_pair_of_usual_names_is_a_pair() -> None:
-    for anchor, positive in product(ANCHOR_NAMES, POSITIVE_NAMES):
+    anchors = (
+        "query anchor question sentence sentence1 sentence_1 sentence_a premise text1 question1"
+    )
+    positives = (
+        "pos positive positives answer document passage hypothesis code sentence2 sentence_2"
+    )
+    positives += " sentence_b text2 question2"
+    for anchor, positive in product(anchors.split(), positives.split()):
         found = find_layout([positive, "id", anchor], Columns())
         assert found == ColumnLayout(anchor, (positive,))
 
@@ -48,8 +53,8 @@ def test_every_usual_name_beside_a_pair_is_known(name: str, part: str) -> None:
 
 @pytest.mark.parametrize("name", ["text", "sentence", "query", "utterance"])
 def test_every_usual_name_of_a_text_is_known(name: str) -> None:
-    assert find_layout([name], Columns()) == ColumnLayout(name, single=True)
-    assert find_layout([name, "id"], Columns(), "text") == ColumnLayout(name, single=True)
+    assert find_layout([name], Columns()) == ColumnLayout(name, is_single=True)
+    assert find_layout([name, "id"], Columns(), "text") == ColumnLayout(name, is_single=True)
     for label in ("label", "labels", "category"):
         assert find_layout([name, label], Columns()) == ColumnLayout(name, label=label)
 
@@ -84,7 +89,7 @@ def test_every_usual_name_of_a_clip_is_known() -> None:
             ColumnLayout("Sentence1", ("SENTENCE2",), score="Label", unit_score=True),
         ),
         (["query", "Query", "pos"], ColumnLayout("query", ("pos",))),
-        (["TEXT"], ColumnLayout("TEXT", single=True)),
+        (["TEXT"], ColumnLayout("TEXT", is_single=True)),
     ],
 )
 def test_headings_are_read_in_any_case(names: list[str], layout: ColumnLayout) -> None:

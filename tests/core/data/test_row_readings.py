@@ -24,7 +24,6 @@ def parsed(*rows: Mapping[str, Any], columns: Columns | None = None, task: Any =
 
 def refusal(*rows: Mapping[str, Any], **options: Any) -> str:
     """The reason why the last of the rows cannot be used."""
-    parsed(*rows[:-1], **options)
     parser = RowParser(options.get("columns", Columns()), options.get("task"))
     for row in rows[:-1]:
         parser(row)
@@ -132,10 +131,10 @@ def test_rows_are_counted_by_what_they_have() -> None:
         pair(score=0.5), pair(score=0.25, neg="b"), {"bad": 1}, pair(score=1, neg="c")
     )
     assert len(rows) == summary.rows == 3
-    assert (summary.negatives, summary.scored, summary.labels) == (2, 3, 0)
+    assert (summary.rows_with_negatives, summary.scored_rows, summary.rows_with_label) == (2, 3, 0)
     assert (summary.lowest, summary.highest, summary.zero_or_one) == (0.25, 1.0, False)
-    assert summary.lines == {"without a label": 1, "with scores": 1}
-    assert summary.pairs == {"text-text": 1}
+    assert summary.first_lines == {"without a label": 1, "with scores": 1}
+    assert summary.line_by_pair_kind == {"text-text": 1}
     assert [problem.where for problem in summary.bad_rows.list_problems(summary.place)] == [
         "a.jsonl:3"
     ]

@@ -40,7 +40,7 @@ def test_clusters_are_those_of_average_linkage_by_hand(
 ) -> None:
     study = worked()
     assert study.heights == pytest.approx([0.04, 0.05, 0.423333], abs=1e-6)
-    assert set(study.find_clusters(threshold=threshold)) == clusters
+    assert set(study.find_clusters(distance=threshold)) == clusters
 
 
 def test_the_printed_distance_jumps_where_helping_turns_into_harm() -> None:

@@ -12,7 +12,7 @@ import pytest
 from emberge import Artifact, Model, ModelRef, TaskInfo, TaskScore, Units
 from emberge.contracts import MergeDetails, TrainingCost
 from emberge_evaluate.columns import Arm, Column, find_arms
-from emberge_evaluate.comparison import Judge
+from emberge_evaluate.comparison import ArmComparison
 from emberge_evaluate.evaluate_step import Evaluate, EvaluatedModel
 from emberge_evaluate.requirements import Requirement
 from emberge_evaluate.scores import ColumnKey
@@ -25,18 +25,18 @@ RESAMPLES = 40_000
 TASK = TaskInfo("only", "retrieval", "ndcg_at_10")
 
 
-def alone(**scores: Sequence[float]) -> Judge:
+def alone(**scores: Sequence[float]) -> ArmComparison:
     """A judge of arms whose seeds have these scores, on one task whose examples all score alike."""
     arms = [
-        Arm(ColumnKey(name), {f"seed={i}": f"{name}.seed={i}" for i in range(len(values))})
+        Arm.of(ColumnKey(name), {f"seed={i}": f"{name}.seed={i}" for i in range(len(values))})
         for name, values in scores.items()
     ]
     by_model = {
         model: {TASK.name: TaskScore(TASK, value, Units("query", "mean", [value] * 5))}
         for arm, values in zip(arms, scores.values(), strict=True)
-        for model, value in zip(arm.members, values, strict=True)
+        for model, value in zip(arm.columns.values(), values, strict=True)
     }
-    return Judge([TASK], by_model, resamples=RESAMPLES, seed=0, arms=arms)
+    return ArmComparison([TASK], by_model, resamples=RESAMPLES, seed=0, arms=arms)
 
 
 def column(name: str, reference: str, called: str | None = None, seed: int | None = None) -> Column:
@@ -173,7 +173,7 @@ def test_seeds_of_an_evaluation_are_an_arm_and_no_draws_inside_trainings_seeds()
     }
     values = {"m.seed=7#1": 0.1, "m.seed=7#2": 0.3, "m.seed=8#1": 0.4, "m.seed=8#2": 0.8}
     scores = {name: {TASK.name: TaskScore(TASK, value)} for name, value in values.items()}
-    judge = Judge([TASK], scores, resamples=RESAMPLES, seed=0, arms=[made])
+    judge = ArmComparison([TASK], scores, resamples=RESAMPLES, seed=0, arms=[made])
     found = judge.estimate("m", TASK.name)
     assert found.mean == pytest.approx(0.4)
     assert found.spread == pytest.approx(np.std([0.2, 0.6], ddof=1)), "a model counts once"

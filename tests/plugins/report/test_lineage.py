@@ -141,17 +141,6 @@ def test_training_sets_of_one_name_are_kept_apart_and_no_licence_is_lost(tmp_pat
     assert [one.name for one in data] == ["rows"] * 4
 
 
-def test_of_several_trainings_the_most_rows_that_one_used_are_named(tmp_path: Path) -> None:
-    for name, rows in (("first", 3), ("second", 5)):
-        write_result(tmp_path / name, "acme/small", {"pairs": {"rows": rows, "of": 10}})
-    soup = tmp_path / "soup"
-    soup.mkdir()
-    record = {"kind": "model", "parents": ["$first", "$second"], "details": {}}
-    (soup / "artifact.json").write_text(json.dumps(record))
-    (pairs,) = find_ancestry(soup, tmp_path).data
-    assert (pairs.rows, pairs.whole) == (5, 10)
-
-
 def test_data_of_earlier_runs_are_known_even_if_their_models_have_licences(tmp_path: Path) -> None:
     """`tuned` continues a licensed model of another run, known by the folder's name; `soup` merges it."""
     facts = {"rows": 2, "of": 2, "source": {"licence": "mit", "written_by": ["t5"]}}

@@ -82,7 +82,7 @@ def test_a_terminal_shows_a_bar_for_each_running_step_and_gets_its_cursor_back(
     view.show(MetricLogged(OUT, "train", "loss", 0.5, None))
     view.show(StepFinished(OUT, "merge", OUT / "merge", Artifact("model"), 2.0))
     view.bars.refresh()
-    view.bars.stop()
+    view.close()
     text = stream.getvalue()
     assert "▸ train" in text
     assert "25%" in text

@@ -58,13 +58,13 @@ class Limit(NamedTuple):
         if self == UNREACHED_LIMIT:
             into.zero_()
             return
-        split = self._count_below_last_tie(values, start)
+        split = self._count_through_last_kept_tie(values, start)
         if split:
             _keep_from(values[:split], into[:split], self.pattern)
         if split < values.numel():
             _keep_from(values[split:], into[split:], self.pattern + 1)
 
-    def _count_below_last_tie(self, values: Tensor, start: int) -> int:
+    def _count_through_last_kept_tie(self, values: Tensor, start: int) -> int:
         """Return the number of a block's values up to and including the last kept tie."""
         at = max(0, min(self.row - start, values.numel()))
         if self.row < start or at == values.numel():
@@ -126,22 +126,22 @@ class Cut:
     quota: int = 0
 
     @classmethod
-    def begin(cls, values: np.ndarray, keep: int, total: int, *, is_exact: bool = True) -> Cut:
+    def begin(cls, patterns: np.ndarray, keep: int, total: int, *, is_exact: bool = True) -> Cut:
         """Build the cut from sampled patterns: final if all were sampled in order, else a bracket."""
-        size, start = len(values), cls(keep, total, is_exact=False)
+        size, start = len(patterns), cls(keep, total, is_exact=False)
         if size == total and is_exact and keep:
-            return cls._of_all_values(values, keep)
+            return cls._of_all_values(patterns, keep)
         start = start.with_count(keep) if is_exact or keep == total else start
         if start.is_final:
             return start
-        rank, ordered = keep * size // total, np.sort(values)
+        rank, ordered = keep * size // total, np.sort(patterns)
         # A limit outside costs passes, never exactness.
-        slack = int(_SLACK * (_estimate_rank_deviation(values, rank, ordered[-1 - rank]) + 1))
+        slack = int(_SLACK * (_estimate_rank_deviation(patterns, rank, ordered[-1 - rank]) + 1))
         first, end = max(0, size - 1 - rank - slack), min(size, size - rank + slack)
         candidates, occurrences = np.unique(ordered[first:end], return_counts=True)
         least = 0 if is_exact else 1
         low = int(candidates[0]) if first else 0
-        high = int(candidates[-1]) if end < size else int(np.iinfo(values.dtype).max)
+        high = int(candidates[-1]) if end < size else int(np.iinfo(patterns.dtype).max)
         frequent_values = candidates[np.argsort(-occurrences)][
             : int(np.count_nonzero(occurrences >= _FREQUENT_OCCURRENCES))
         ].tolist()
@@ -156,12 +156,12 @@ class Cut:
         )
 
     @classmethod
-    def _of_all_values(cls, values: np.ndarray, keep: int) -> Cut:
+    def _of_all_values(cls, patterns: np.ndarray, keep: int) -> Cut:
         """Build the final cut from the patterns of all values in their order."""
-        size = len(values)
-        limit = int(np.partition(values, size - keep)[size - keep])
-        count_above = int(np.count_nonzero(values > limit))
-        last_index = int(np.flatnonzero(values == limit)[keep - count_above - 1])
+        size = len(patterns)
+        limit = int(np.partition(patterns, size - keep)[size - keep])
+        count_above = int(np.count_nonzero(patterns > limit))
+        last_index = int(np.flatnonzero(patterns == limit)[keep - count_above - 1])
         return cls(keep, size, low=limit, high=limit, row=last_index, quota=1)
 
     def with_count(self, keep: int) -> Cut:
