@@ -33,7 +33,7 @@ class AdaptOutcome(os.PathLike[str]):
     """
 
     out: Path
-    judged: Scores
+    evaluation: Scores
     plan: AdaptPlan
 
     def __fspath__(self) -> str:
@@ -67,7 +67,11 @@ class AdaptOutcome(os.PathLike[str]):
     @property
     def gain(self) -> Comparison | None:
         """Comparison of the model with the base on the test."""
-        return self.judged.find_difference(self.judged.models[1], _IN_DOMAIN)
+        return self.evaluation.find_difference(self._model_name, _IN_DOMAIN)
+
+    @property
+    def _model_name(self) -> str:
+        return self.evaluation.models[1]
 
     @property
     def has_gain(self) -> bool:
@@ -77,7 +81,7 @@ class AdaptOutcome(os.PathLike[str]):
     @property
     def unmet(self) -> tuple[str, ...]:
         """Requirements on gain and forgetting that are not met, in words."""
-        return tuple(verdict.text for verdict in self.judged.requirements if not verdict.met)
+        return tuple(verdict.text for verdict in self.evaluation.requirements if not verdict.met)
 
     def load(self, **options: Any) -> SentenceTransformer:
         """Load the model without network and remote code; `options` are others of `SentenceTransformer`."""
@@ -100,7 +104,7 @@ class AdaptOutcome(os.PathLike[str]):
 
     def _advise(self) -> Iterator[tuple[str, str]]:
         """Yield what to do next, and what would help if a requirement is not met."""
-        if any(one.demand == "forgetting" for one in self.judged.requirements if not one.met):
+        if any(one.demand == "forgetting" for one in self.evaluation.requirements if not one.met):
             remedy = (
                 "print the recipe by --print and write keep: 0.7 into its merge, or fewer epochs"
             )
@@ -121,12 +125,14 @@ class AdaptOutcome(os.PathLike[str]):
 
     def _count_test_units(self) -> tuple[int, str]:
         """Return (number, noun) of the test units in domain."""
-        tasks = [task for task in self.judged.tasks if task.domain == _IN_DOMAIN]
+        tasks = [task for task in self.evaluation.tasks if task.domain == _IN_DOMAIN]
         nouns = {task.unit for task in tasks if task.unit} or {"example"}
         return sum(task.units or 0 for task in tasks), min(nouns)
 
     def _describe_gain(self) -> str:
-        base, model = (self.judged.find_value(name, _IN_DOMAIN) for name in self.judged.models[:2])
+        base, model = (
+            self.evaluation.find_value(name, _IN_DOMAIN) for name in self.evaluation.models[:2]
+        )
         if self.gain is None or base is None or model is None:
             return "unknown: the test has no score"
         return (
@@ -135,20 +141,20 @@ class AdaptOutcome(os.PathLike[str]):
         )
 
     def _describe_best_member(self) -> str:
-        _, model, *members = self.judged.models
-        known = {name: self.judged.find_value(name, _IN_DOMAIN) for name in members}
+        _, model, *members = self.evaluation.models
+        known = {name: self.evaluation.find_value(name, _IN_DOMAIN) for name in members}
         values = {name: value for name, value in known.items() if value is not None}
         if not values:
             return "unknown"
         best = max(values, key=lambda name: values[name])
-        comparison = self.judged.find_difference(model, _IN_DOMAIN, best)
+        comparison = self.evaluation.find_difference(model, _IN_DOMAIN, best)
         difference = f", the model {format_difference(comparison)}" if comparison else ""
         return f"{best} alone {100 * values[best]:.1f}{difference}"
 
     def _describe_forgetting(self) -> str:
-        for one in self.judged.forgetting:
-            if one.reference == self.judged.models[1]:
-                sets = sum(task.domain == "elsewhere" for task in self.judged.tasks)
+        for one in self.evaluation.forgetting:
+            if one.reference == self._model_name:
+                sets = sum(task.domain == "elsewhere" for task in self.evaluation.tasks)
                 gain = format_difference(one, sign=-1)
                 return f"{gain} points on {count_noun(sets, 'set')} of other domains"
         return "what the model forgot is unknown: no set of another domain was scored"

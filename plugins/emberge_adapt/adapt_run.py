@@ -38,10 +38,10 @@ from emberge_adapt.adapt_plan import (
     Effort,
     choose_training,
     count_held_out_rows,
+    count_parameters,
     require_effort,
 )
 from emberge_adapt.data_facts import DataFacts, read_data_facts
-from emberge_adapt.parameter_count import count_parameters
 from emberge_adapt.recipe_text import SCORES, write_recipe
 
 
@@ -70,8 +70,9 @@ class Adaptation:
     def preview(self) -> Iterator[str]:
         """Yield what was understood, and what will be done, as lines for the terminal."""
         plan, training = self.plan, self.plan.training
-        yield f"{self.request.data}: {next(lines := self.facts.preview())}"
-        yield from (f"  {line}" for line in lines)
+        summary, *details = self.facts.preview()
+        yield f"{self.request.data}: {summary}"
+        yield from (f"  {line}" for line in details)
         test = count_noun(plan.test_rows, "row") if plan.test is None else str(plan.test)
         yield (
             f"held out: {test} to judge by, {plan.dev_rows:,} to choose by; {plan.effort} effort: "
@@ -247,7 +248,7 @@ def adapt(
     return run_adaptation(adaptation, Path(out), plugins, machine=machine, quiet=quiet)
 
 
-def run(options: argparse.Namespace, plugins: Plugins) -> int:
+def run_verb(options: argparse.Namespace, plugins: Plugins) -> int:
     """Print the recipe, or run it and print the outcome; return the exit code.
 
     Raises:

@@ -121,7 +121,7 @@ def read_data_facts(data: AdaptData, model_folder: Path, plugins: Plugins) -> Da
 
 
 @dataclass(frozen=True, kw_only=True)
-class _AdaptRows:
+class _ReadRows:
     """All rows of the data, one after another, and what their files say of them."""
 
     count: int
@@ -133,7 +133,7 @@ class _AdaptRows:
     notes: tuple[str, ...] = ()
 
 
-def _read_rows(data: AdaptData, readers: Sequence[Reader]) -> _AdaptRows:
+def _read_rows(data: AdaptData, readers: Sequence[Reader]) -> _ReadRows:
     from emberge.data import load_datasets
 
     try:
@@ -144,7 +144,7 @@ def _read_rows(data: AdaptData, readers: Sequence[Reader]) -> _AdaptRows:
         words = "; on the command line: --columns query=…,document=…"
         raise DataError(f"{error}{words if 'columns:' in str(error) else ''}") from error
     _require_partners(data, sets)
-    return _AdaptRows(
+    return _ReadRows(
         count=sum(map(len, sets)),
         examples=(one_set[row] for one_set in sets for row in range(len(one_set))),
         tasks=tuple(dict.fromkeys(one_set.info.task for one_set in sets)),
@@ -154,12 +154,12 @@ def _read_rows(data: AdaptData, readers: Sequence[Reader]) -> _AdaptRows:
     )
 
 
-def _read_passages(data: AdaptData, readers: Sequence[Reader]) -> _AdaptRows:
+def _read_passages(data: AdaptData, readers: Sequence[Reader]) -> _ReadRows:
     from emberge_data import cut_document, read_documents
 
     reading = read_documents(Path(data.entry["path"]), readers)
     passages = [passage for document in reading.documents for passage in cut_document(document)]
-    return _AdaptRows(
+    return _ReadRows(
         count=len(passages),
         examples=(Example(passage.context, (passage.text,)) for passage in passages),
         sets=(count_noun(len(reading.documents), "document"),),

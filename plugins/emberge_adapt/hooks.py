@@ -53,7 +53,7 @@ register_verbs = make_hook(
             VerbOption("--seed", "default: 0", "N", build_number_reader(WholeNumber), default=0),
             VerbOption("--print", "print the recipe, to keep and edit, and run nothing"),
         ),
-        run="emberge_adapt.adapt_run:run",
+        run="emberge_adapt.adapt_run:run_verb",
         machine=True,
         resumes=True,
     )

@@ -13,7 +13,7 @@ register_verbs = make_hook(
         summary="convert a model's pickled weights to safetensors, without running what is in the pickle",
         examples="emberge safetensors ./old_model",
         options=(VerbOption("folder", "the model's folder", "DIR", Path),),
-        run="emberge_hub.pickles:run",
+        run="emberge_hub.pickles:run_verb",
     )
 )
 

@@ -18,7 +18,7 @@ from torch import Tensor
 _STEMS = ("pytorch_model", "adapter_model")
 
 
-def run(options: argparse.Namespace, plugins: Plugins) -> int:  # noqa: ARG001 - a verb's form
+def run_verb(options: argparse.Namespace, plugins: Plugins) -> int:  # noqa: ARG001 - a verb's form
     """Convert the pickled weights in a folder, print the paths of the new files, and return the exit code."""
     for path in convert_pickles(options.folder):
         print(f"written: {path}")

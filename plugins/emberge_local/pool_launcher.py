@@ -7,6 +7,7 @@ files, and it alone writes the run's log, status and metrics.
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import shutil
 import time
@@ -29,7 +30,15 @@ from emberge.recipes import (
     find_finished_artifact,
 )
 
-from emberge_local.worker_events import EVENTS_BY_NAME, LaunchedError, rebuild_error
+from emberge_local.worker_messages import (
+    EVENTS_BY_NAME,
+    FAILED,
+    FINISHED,
+    STARTED,
+    LaunchedError,
+    StepCall,
+    rebuild_error,
+)
 
 TICK_SECONDS = 0.2
 """Seconds between two checks of running steps: progress is announced five times a second."""
@@ -213,7 +222,7 @@ class _PoolRun:
     def _finish(self, attempt: _Attempt, process_end: ProcessEnd) -> None:
         """Record the result or the error of a process that ended, or run its step again."""
         run, step, outcome = self._run, attempt.step, attempt.outcome
-        if outcome is not None and outcome["event"] == "failed":
+        if outcome is not None and outcome["event"] == FAILED:
             run.fail(step, rebuild_error(outcome))
             return
         try:
@@ -227,10 +236,10 @@ class _PoolRun:
         except EmbergeError as error:
             run.fail(step, error)
             return
-        self._retry(attempt, process_end)
+        self._retry_or_fail(attempt, process_end)
 
-    def _retry(self, attempt: _Attempt, process_end: ProcessEnd) -> None:
-        """Run a step again in another process, if it was killed and may be retried."""
+    def _retry_or_fail(self, attempt: _Attempt, process_end: ProcessEnd) -> None:
+        """Run a step again in another process if it was killed and may be retried; else record its error."""
         run, step = self._run, attempt.step
         code, losses = process_end.code, attempt.losses + 1
         loss = _describe_loss(process_end)
@@ -264,19 +273,20 @@ def _build_request(run: RecipeRun, step: RecipeStep, fingerprint: str) -> tuple[
     with explain_disk_full(run.out_folder):
         make_folder(work)  # otherwise the folder's name, and so its states, could be lost
         events.touch()
-    call = {
-        "out": str(run.out_folder.path.absolute()),
-        "step": step.id,
-        "fingerprint": fingerprint,
-        "finished": run.fingerprints,
-        "events": str(events),
-        "text": recipe.text,
-        "path": str(recipe.path) if recipe.path else None,
-        "overrides": recipe.overrides,
-        "plugins": [os.path.abspath(file) for file in plugins.files],
-        "block": plugins.blocked,
-    }
-    return StepRequest(step.id, work, events.with_suffix(".log"), Path.cwd(), call), events
+    call = StepCall(
+        out=str(run.out_folder.path.absolute()),
+        step=step.id,
+        fingerprint=fingerprint,
+        finished=run.fingerprints,
+        events=str(events),
+        text=recipe.text,
+        path=str(recipe.path) if recipe.path else None,
+        overrides=recipe.overrides,
+        plugins=[os.path.abspath(file) for file in plugins.files],
+        blocked=plugins.blocked,
+    )
+    log = events.with_suffix(".log")
+    return StepRequest(step.id, work, log, Path.cwd(), dataclasses.asdict(call)), events
 
 
 def _record_events(run: RecipeRun, attempt: _Attempt, events: Path) -> None:
@@ -284,11 +294,11 @@ def _record_events(run: RecipeRun, attempt: _Attempt, events: Path) -> None:
     lines, attempt.bytes_read = JsonLineFile.read(events, attempt.bytes_read)
     for line in lines:
         name = line.pop("event")
-        if name == "started":
+        if name == STARTED:
             attempt.is_started = True
             if attempt.losses == 0:
                 run.start(attempt.step, attempt.fingerprint)
-        elif name in ("finished", "failed"):
+        elif name in (FINISHED, FAILED):
             attempt.outcome = {"event": name, **line}
         elif name in EVENTS_BY_NAME:
             run.log.record(EVENTS_BY_NAME[name](run.out_folder.path, **line))

@@ -4,19 +4,18 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import json
 import os
 import signal
 import threading
 from pathlib import Path
 
-from emberge import EmbergeError, Machine, RecipeError, load_plugins, parse_recipe
+from emberge import EmbergeError, RecipeError, load_plugins, parse_recipe
 from emberge.contracts import Event
 from emberge.interpreter import leave_process, set_torch_defaults
-from emberge.recipes import JsonLineFile, RunContext, find_targets, run_step
+from emberge.recipes import JsonLineFile, RecipeStep, RunContext, find_targets, run_step
 from emberge.results import OutFolder
 
-from emberge_local.worker_events import build_failed_event
+from emberge_local.worker_messages import FINISHED, STARTED, StepCall, build_failed_event
 
 _ASKED_TO_END_CODE = 143  # the exit code after SIGTERM
 
@@ -62,45 +61,52 @@ def _wait_for_end() -> None:
 
 def run_call(line: bytes) -> int:
     """Run the step of a call (a line of JSON), write its events, and return the exit code."""
-    call = json.loads(line)
-    events = JsonLineFile(Path(call["events"]))
-
-    def write_event(event: Event) -> None:
-        facts = dataclasses.asdict(event)
-        del facts["out"]
-        events.append({"event": type(event).__name__, **facts})
-
+    call = StepCall.read(line)
+    events = JsonLineFile(Path(call.events))
     try:
-        plugins = load_plugins([Path(file) for file in call["plugins"]], block=call["block"])
-        path = Path(call["path"]) if call["path"] else None
-        recipe = parse_recipe(call["text"], plugins, path=path, overrides=call["overrides"])
-        step = next((step for step in recipe.steps if step.id == call["step"]), None)
-        if step is None:
-            raise RecipeError(
-                f"the recipe has no step '{call['step']}' here; are all plugins alike?"
-            )
-        out_folder = OutFolder(Path(call["out"]))
-        machine = {**call["machine"], "devices": tuple(call["machine"]["devices"])}
-        context = RunContext(
-            out_folder=out_folder,
-            targets=find_targets(recipe, out_folder, plugins, call["finished"]),
-            record=write_event,
-            machine=Machine(**machine),
-            recipe=recipe,
-        )
-        events.append({"event": "started", "pid": os.getpid()})
-        finished = run_step(step, call["fingerprint"], context)
+        step, context = _prepare_step(call, events)
+        events.append({"event": STARTED, "pid": os.getpid()})
+        finished = run_step(step, call.fingerprint, context)
         context.targets.hashes.save()
     except Exception as error:  # of any class, as a step is a plugin's code
         with contextlib.suppress(OSError):  # the launching process itself notices a full disk
             events.append(build_failed_event(error))
         return error.exit_code if isinstance(error, EmbergeError) else EmbergeError.exit_code
     else:
-        events.append({"event": "finished", "seconds": finished.seconds})
+        events.append({"event": FINISHED, "seconds": finished.seconds})
         return 0
     finally:
         with contextlib.suppress(OSError):
             events.close()
+
+
+def _prepare_step(call: StepCall, events: JsonLineFile) -> tuple[RecipeStep, RunContext]:
+    """Return (step of the call, context in which it writes its events into a file).
+
+    Raises:
+        RecipeError: if the recipe cannot be read with this machine's plugins, or lacks the step.
+    """
+
+    def write_event(event: Event) -> None:
+        facts = dataclasses.asdict(event)
+        del facts["out"]
+        events.append({"event": type(event).__name__, **facts})
+
+    plugins = load_plugins([Path(file) for file in call.plugins], block=call.blocked)
+    path = Path(call.path) if call.path else None
+    recipe = parse_recipe(call.text, plugins, path=path, overrides=call.overrides)
+    step = next((step for step in recipe.steps if step.id == call.step), None)
+    if step is None:
+        raise RecipeError(f"the recipe has no step '{call.step}' here; are all plugins alike?")
+    out_folder = OutFolder(Path(call.out))
+    context = RunContext(
+        out_folder=out_folder,
+        targets=find_targets(recipe, out_folder, plugins, call.finished),
+        record=write_event,
+        machine=call.build_machine(),
+        recipe=recipe,
+    )
+    return step, context
 
 
 if __name__ == "__main__":

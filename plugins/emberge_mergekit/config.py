@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from emberge import Problem, suggest
 from emberge.yaml_nodes import Fields, Items, Node, read_yaml, to_plain
 
-from emberge_mergekit.library import without_chatter
+from emberge_mergekit.library import silencing_mergekit
 
 if TYPE_CHECKING:
     from mergekit.common import ModelReference
@@ -109,7 +109,7 @@ def is_config(document: ConfigPlace) -> bool:
 
 def read_config(document: ConfigPlace) -> tuple[Config | None, list[Problem]]:
     """Return (config of a document or None, problems: what mergekit refuses, and what it would pass over)."""
-    with without_chatter():
+    with silencing_mergekit():
         from mergekit.config import MergeConfiguration
     from pydantic import ValidationError
 

@@ -55,32 +55,38 @@ class _SharedParameters:
     """Settings of the whole merge, read as what a strategy accepts; raises _InexactError if it cannot."""
 
     settings: Settings
-    based: bool
+    has_base: bool
 
     def plain(self, name: str, default: Any) -> Any:
         """Return one value for all tensors."""
         setting = self.settings.get(name, ())
         if not setting:
             return default
-        _require(len(setting) == 1 and setting[0].all and len(setting[0].values) == 1)
+        _require(len(setting) == 1 and setting[0].covers_all and len(setting[0].values) == 1)
         return setting[0].values[0]
 
     def require(self, name: str, value: Any) -> None:
         """Require that a parameter has its default `value`."""
         _require(self.plain(name, value) == value)
 
-    def read_options(self, **ours: str) -> dict[str, Setting]:
+    def require_plain(self, name: str) -> None:
+        """Require that a parameter has at most one value, for all tensors."""
+        self.plain(name, None)
+
+    def read_options(self, **names: str) -> dict[str, Setting]:
         """Return the config's settings as options under new names: `scale="lambda"` reads `lambda`."""
-        return {ours: self.settings[name] for ours, name in ours.items() if name in self.settings}
+        return {
+            option: self.settings[name] for option, name in names.items() if name in self.settings
+        }
 
     def read_share(self, name: str) -> dict[str, Setting]:
         """Return a setting whose numbers are from 0 to 1 as the option of its name."""
         _require(_is_within(self.settings.get(name, ()), 0, 1))
         return self.read_options(**{name: name})
 
-    def sum(self) -> dict[str, Setting]:
+    def read_sum_options(self) -> dict[str, Setting]:
         """Return the options of a sum of deltas."""
-        self.plain("normalize", None)
+        self.require_plain("normalize")
         return self.read_options(scale="lambda", normalize="normalize")
 
 
@@ -93,19 +99,19 @@ def _is_within(setting: Setting, least: float, most: float) -> bool:
     return all(least <= float(value) <= most for entry in setting for value in entry.values)
 
 
-def find_equivalent(method: str, settings: Settings, *, based: bool) -> Equivalent | None:
+def find_equivalent(method: str, settings: Settings, *, has_base: bool) -> Equivalent | None:
     """Return the links that compute a method with these settings; None if it cannot be computed exactly."""
     if method not in _MAPPERS:
         return None
     try:
-        mapped = _MAPPERS[method](_SharedParameters(settings, based))
+        mapped = _MAPPERS[method](_SharedParameters(settings, has_base))
     except _InexactError:
         return None
     return mapped if isinstance(mapped, Equivalent) else Equivalent((mapped,))
 
 
 def _map_linear(shared: _SharedParameters) -> Link:
-    shared.plain("normalize", None)
+    shared.require_plain("normalize")
     return Link("linear", shared.read_options(normalize="normalize"))
 
 
@@ -123,7 +129,7 @@ def _map_multislerp(shared: _SharedParameters) -> Link:
     shared.require("normalize_weights", True)
     shared.require("eps", 1e-8)
     link = Link("multi_slerp").with_options(mode="projected")
-    return link.with_options(space="deltas") if shared.based else link
+    return link.with_options(space="deltas") if shared.has_base else link
 
 
 def _map_karcher(shared: _SharedParameters) -> Link:
@@ -132,17 +138,19 @@ def _map_karcher(shared: _SharedParameters) -> Link:
 
 
 def _map_task_arithmetic(shared: _SharedParameters) -> Link:
-    return Link("task_arithmetic", shared.sum())  # it drops nothing: rescale is nothing
+    return Link(
+        "task_arithmetic", shared.read_sum_options()
+    )  # it drops nothing: rescale is nothing
 
 
 def _map_ties(shared: _SharedParameters) -> Equivalent:
     own = {"density": ("trim", "density")}
     if not shared.plain("rescale", False):
-        return Equivalent((Link("ties", shared.sum()),), own)
+        return Equivalent((Link("ties", shared.read_sum_options()),), own)
     links = (
         Link("trim").with_options(density=1.0),
         Link("rescale").with_options(rescale_mode="l1"),
-        Link("sign_consensus", shared.sum()),
+        Link("sign_consensus", shared.read_sum_options()),
     )
     return Equivalent(links, own)
 
@@ -153,7 +161,7 @@ def _build_chain_mapper(
     """Return a function that maps settings to the chain `name`, which drops, rescales and adds deltas."""
 
     def make(shared: _SharedParameters) -> Equivalent:
-        link = Link(name, shared.sum())
+        link = Link(name, shared.read_sum_options())
         rescales = shared.plain("rescale", rescale)
         if rescales != rescale:
             link = link.with_options(rescale_mode="l1" if rescales else "none")

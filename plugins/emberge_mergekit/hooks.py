@@ -29,6 +29,6 @@ register_verbs = make_hook(
         "to it",
         examples="emberge convert mergekit.yml > recipe.yaml",
         options=(VerbOption("config", "mergekit's YAML", "CONFIG", Path),),
-        run="emberge_mergekit.translate:run",
+        run="emberge_mergekit.translate:run_verb",
     )
 )

@@ -21,7 +21,7 @@ _DRAW_LOCK = threading.Lock()
 
 
 @contextmanager
-def without_chatter() -> Iterator[None]:
+def silencing_mergekit() -> Iterator[None]:
     """Suppress mergekit's log lines and its dependencies' deprecation warnings in the `with` block."""
     logger = logging.getLogger("mergekit")
     old_level = logger.level
@@ -37,7 +37,7 @@ def without_chatter() -> Iterator[None]:
 
 def list_methods() -> list[str]:
     """Return the names of all methods in mergekit's registry."""
-    with without_chatter():
+    with silencing_mergekit():
         from mergekit.merge_methods import registry
 
     return [method.spec.name for method in registry.registered_methods()]
@@ -87,7 +87,7 @@ def merge_one(
     """
     import torch
 
-    with without_chatter():
+    with silencing_mergekit():
         from mergekit.merge_methods.api import merge_tensors
 
         inputs = [*([] if base is None else [base]), *tensors]

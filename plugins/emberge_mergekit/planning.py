@@ -98,10 +98,8 @@ class _Planner:
 
     def plan(self) -> PlannedMerge:
         """Return the plan."""
-        shared = dict(self._collect(self.scope_settings, lambda p: p.scope == "shared"))
-        with_weights = [
-            dict(self._collect(scopes, lambda p: p.scope != "shared")) for _, scopes in self._models
-        ]
+        shared = dict(self._collect(self.scope_settings, shared=True))
+        with_weights = [dict(self._collect(scopes, shared=False)) for _, scopes in self._models]
         weights = [settings.get("weight", ()) for settings in with_weights]
         of_models: list[Settings] = [
             {name: setting for name, setting in settings.items() if name != "weight"}
@@ -109,16 +107,7 @@ class _Planner:
         ]
         if self.method == "passthrough":  # it has one model, whose parameters are the merge's
             shared, of_models = {**shared, **of_models[0]}, [{}]
-        match = find_equivalent(self.method, shared, based=self.base is not None)
-        if match is None or not all(map(match.takes, of_models)):
-            links: tuple[Link, ...] = (_link_of_mergekit(self.method, shared),)
-            notes: tuple[str, ...] = ("merged by mergekit's own code, a whole tensor at a time",)
-            options: Sequence[Mapping[str, Settings]] = [
-                {"mergekit": settings} if settings else {} for settings in of_models
-            ]
-        else:
-            links, options = _split_options_by_owner(match, of_models)
-            notes = match.notes
+        links, options, notes = self._choose_links(shared, of_models)
         sources = [source for source, _ in self._models]
         models = [PlannedModel(*each) for each in zip(sources, weights, options, strict=True)]
         base = self.base
@@ -128,13 +117,27 @@ class _Planner:
         notes = (*notes, *self._list_notes(of_models))
         return PlannedMerge(models, base, links, notes, self.merged.layers)
 
-    def _collect(self, scopes: Sequence[Settings], wanted: Any) -> Iterator[tuple[str, Setting]]:
+    def _choose_links(
+        self, shared: Settings, of_models: Sequence[Settings]
+    ) -> tuple[tuple[Link, ...], Sequence[Mapping[str, Settings]], tuple[str, ...]]:
+        """Return (links of emberge or of mergekit, options of each model by link, notes)."""
+        match = find_equivalent(self.method, shared, has_base=self.base is not None)
+        if match is not None and all(map(match.takes, of_models)):
+            return (*_split_options_by_owner(match, of_models), match.notes)
+        options = [{"mergekit": settings} if settings else {} for settings in of_models]
+        notes = ("merged by mergekit's own code, a whole tensor at a time",)
+        return (_link_of_mergekit(self.method, shared),), options, notes
+
+    def _collect(
+        self, scopes: Sequence[Settings], *, shared: bool
+    ) -> Iterator[tuple[str, Setting]]:
+        """Yield the settings of the parameters of the whole merge if `shared`, else of a model's."""
         for name, parameter in self.declared.items():
             default = None if parameter.required else parameter.default
             if self.method == "passthrough" and name == "scale":
                 default = 1.0
             setting = flatten(name, scopes, default)
-            if wanted(parameter) and setting and name != UNUSED_PARAMETER:
+            if (parameter.scope == "shared") == shared and setting and name != UNUSED_PARAMETER:
                 yield name, setting
 
     def _list_notes(self, of_models: Sequence[Settings]) -> Iterator[str]:
@@ -157,7 +160,7 @@ def _link_of_mergekit(method: str, shared: Settings) -> Link:
 
 def _convert_truth_values(setting: Setting) -> Any:
     """Return a setting with truth values that differ by tensor as 1.0 and 0.0."""
-    if len(setting) == 1 and setting[0].all and isinstance(setting[0].value, bool | str):
+    if len(setting) == 1 and setting[0].covers_all and isinstance(setting[0].value, bool | str):
         return setting[0].value
     return tuple(
         replace(entry, value=float(entry.value)) if isinstance(entry.value, bool) else entry

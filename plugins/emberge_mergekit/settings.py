@@ -28,7 +28,7 @@ class Entry:
     filter: str | None
 
     @property
-    def all(self) -> bool:
+    def covers_all(self) -> bool:
         """True for a setting of every tensor."""
         return self.filter in (None, "*")
 
@@ -115,7 +115,7 @@ def flatten(name: str, scopes: Iterable[Settings], default: Any = None) -> Setti
     entries: list[Entry] = []
     for scope in scopes:
         entries += scope.get(name, ())
-        if entries and entries[-1].all:
+        if entries and entries[-1].covers_all:
             return tuple(entries)
     if entries and default is not None:
         entries.append(Entry(default, None))

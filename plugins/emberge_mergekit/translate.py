@@ -27,7 +27,7 @@ _PLAIN_WORD = re.compile(
 )
 
 
-def run(options: argparse.Namespace, _: Plugins) -> int:
+def run_verb(options: argparse.Namespace, _: Plugins) -> int:
     """Print the recipe that means the same as a config: the verb `convert`.
 
     Raises:
@@ -187,10 +187,10 @@ def _format_flow(value: Any) -> str:
     A setting becomes a value or a list of `{filter, value}`.
     """
     if isinstance(value, tuple) and value and isinstance(value[0], Entry):
-        if len(value) == 1 and value[0].all:
+        if len(value) == 1 and value[0].covers_all:
             return _format_flow(value[0].value)
         return _format_flow(
-            [{**({} if e.all else {"filter": e.filter}), "value": e.value} for e in value]
+            [{**({} if e.covers_all else {"filter": e.filter}), "value": e.value} for e in value]
         )
     if isinstance(value, Mapping):
         return (

@@ -16,7 +16,7 @@ from emberge.contracts import AuxiliaryMetrics, Figure, HeatMap
 from torch import Tensor
 from torch.nn.functional import one_hot
 
-from emberge_moe.dense_model import name_load
+from emberge_moe.routed_format import name_load
 
 # An expert is dead below this share of the tokens, and below this part of an even share.
 _DEAD_SHARE = 0.01

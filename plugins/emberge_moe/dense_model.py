@@ -1,4 +1,4 @@
-"""A dense model's feed-forward blocks, and which of its layers are to be routed."""
+"""A dense model's feed-forward blocks, by the type of model."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, Literal
+from typing import Any
 
-from emberge import CheckpointError, WholeNumber
+from emberge import CheckpointError
 from emberge.model_folder import Checkpoint, TrunkConfig
 from emberge.tensor_files import TensorSpec
 from emberge.tensor_names import find_prefix
@@ -22,7 +22,6 @@ ROTARY_TYPE = "jina_embeddings_v3"
 """The model type of XLM-R with rotary positions, whose tensors have other names on disk than in memory."""
 FUSED_NAME = ".mixer.Wqkv."
 """The part of the name on disk of a rotary model's one matrix of query, key and value."""
-LayerChoice = Literal["alternate", "all"] | tuple[WholeNumber, ...]
 
 # Tensors of feed-forward blocks by model type: (block, number of the layer, name below the block), in the
 # names that checkpoints have on disk, without the prefix that a head's class gives the backbone. The
@@ -33,11 +32,6 @@ BLOCKS = {
     ROTARY_TYPE: r"((?:encoder\.)?layers\.(\d+)\.mlp\.)((?:fc1|fc2)\.\w+)",
     "modernbert": r"(layers\.(\d+)\.mlp\.)((?:Wi|Wo)\.\w+)",
 }
-
-
-def name_load(layer: int, expert: int) -> str:
-    """Return the name of the metric that trainings log for the share of tokens that an expert gets."""
-    return f"load/{layer}/{expert}"
 
 
 @dataclass(frozen=True)
@@ -116,35 +110,3 @@ def require_dense(model: DenseModel) -> None:
             f"{folder}: the feed-forward blocks of model type '{model.model_type}' are not known; those of "
             f"{', '.join(BLOCKS)} are"
         )
-
-
-@dataclass(frozen=True)
-class LayerRouting:
-    """Numbers of the routed layers, and the options of their routing."""
-
-    layers: tuple[int, ...]
-    experts: int
-    top_k: int
-    normalize_gates: bool = True
-
-
-def choose_layers(layers: LayerChoice, depth: int) -> tuple[int, ...]:
-    """Return the numbers of the layers that an option names, in ascending order.
-
-    Raises:
-        ValueError: if a model with `depth` layers lacks one of them, or no layer is named.
-    """
-    if layers == "alternate":
-        numbers = tuple(range(1, depth, 2))
-    elif layers == "all":
-        numbers = tuple(range(depth))
-    else:
-        numbers = tuple(sorted(set(layers)))
-    invalid_layers = [layer for layer in numbers if not 0 <= layer < depth]
-    if invalid_layers:
-        raise ValueError(
-            f"layer {invalid_layers[0]} does not exist: the model has layers 0 to {depth - 1}"
-        )
-    if not numbers:
-        raise ValueError(f"none of the model's layers, {depth} in number, would be routed")
-    return numbers

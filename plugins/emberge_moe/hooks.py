@@ -13,7 +13,7 @@ register_architectures = make_hook(
         masked_lm=f"{_CLASSES}:EmbergeRoutedForMaskedLM",
     )
 )
-register_backbones = make_hook(routed="emberge_moe.routed:Routed")
+register_backbones = make_hook(routed="emberge_moe.routed_backbone:Routed")
 register_steps = make_hook(
     rope="emberge_moe.rope_step:Rope",
     upcycle="emberge_moe.upcycle_step:Upcycle",

@@ -28,11 +28,11 @@ from emberge.wording import join_some
 from emberge_encoder import Layout
 
 from emberge_moe.dense_model import FUSED_NAME, ROTARY_TYPE
-from emberge_moe.expert_tensors import JoinedTensor
+from emberge_moe.derived_tensors import JoinedTensor
 
 _XLMR_TYPE = "xlm-roberta"
 # Names of XLM-R and, as its own class stores them, of the rotary model.
-_RENAMED_TENSORS = (
+_XLMR_TO_DISK = (
     (r"embeddings\.LayerNorm\.", "emb_ln."),
     (r"encoder\.layer\.(\d+)\.attention\.output\.dense\.", r"encoder.layers.\1.mixer.out_proj."),
     (r"encoder\.layer\.(\d+)\.attention\.output\.LayerNorm\.", r"encoder.layers.\1.norm1."),
@@ -193,8 +193,8 @@ def list_rotary_tensors(checkpoint: Checkpoint) -> list[TensorSpec]:
                     names.specs[name.replace("query", p)] for p in ("query", "key", "value")
                 )
                 rotary.append(_join_rows(fused_name, parts))
-        elif fused_name := _find_rotary_name(name):
-            rotary.append(spec.with_name(prefix + fused_name))
+        elif rotary_name := _find_rotary_name(name):
+            rotary.append(spec.with_name(prefix + rotary_name))
         else:
             unknown_names.append(name)
     if unknown_names:
@@ -207,7 +207,7 @@ def list_rotary_tensors(checkpoint: Checkpoint) -> list[TensorSpec]:
 
 def _find_rotary_name(name: str) -> str:
     """Return the rotary class's name of an unchanged tensor; "" if the class lacks the tensor."""
-    for old, new in _RENAMED_TENSORS:
+    for old, new in _XLMR_TO_DISK:
         if re.match(old, name):
             return re.sub(old, new, name)
     return name if _UNCHANGED_TENSORS.match(name) else ""

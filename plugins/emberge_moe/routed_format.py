@@ -1,15 +1,17 @@
-"""The format `emberge_routed`: the config, code and tensor names of a dense model with routed blocks."""
+"""The format `emberge_routed`: the routed layers, config, code and tensor names of a routed model."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
+from emberge import WholeNumber
 from emberge.tensor_files import TensorSpec
 
-from emberge_moe.dense_model import FUSED_NAME, ROTARY_TYPE, ROUTED_TYPE, DenseModel, LayerRouting
-from emberge_moe.expert_tensors import slice_tensor
+from emberge_moe.dense_model import FUSED_NAME, ROTARY_TYPE, ROUTED_TYPE, DenseModel
+from emberge_moe.derived_tensors import slice_tensor
 
 CODE = Path(__file__).parent / "modeling_emberge_routed.py"
 """The code saved with a routed model, which other programs run with `trust_remote_code`."""
@@ -19,9 +21,10 @@ AUTO_MAP = {
     "AutoModelForMaskedLM": f"{CODE.stem}.EmbergeRoutedForMaskedLM",
 }
 """The value of `auto_map` in a routed model's config.json, which names the classes in its code."""
+LayerChoice = Literal["alternate", "all"] | tuple[WholeNumber, ...]
 
 # Parts of the names of a rotary model's tensors on disk and in memory.
-_RENAMED_TENSORS = (
+_DISK_TO_MEMORY = (
     ("emb_ln.", "embeddings.LayerNorm."),
     ("encoder.layers.", "layers."),
     (".norm1.", ".post_attention_layernorm."),
@@ -30,6 +33,43 @@ _RENAMED_TENSORS = (
 )
 # Its matrices of query, key and value in memory.
 _SPLIT_NAMES = tuple(f".self_attn.{one}_proj." for one in "qkv")
+
+
+@dataclass(frozen=True)
+class LayerRouting:
+    """Numbers of the routed layers, and the options of their routing."""
+
+    layers: tuple[int, ...]
+    experts: int
+    top_k: int
+    normalize_gates: bool = True
+
+
+def choose_layers(layers: LayerChoice, depth: int) -> tuple[int, ...]:
+    """Return the numbers of the layers that an option names, in ascending order.
+
+    Raises:
+        ValueError: if a model with `depth` layers lacks one of them, or no layer is named.
+    """
+    if layers == "alternate":
+        numbers = tuple(range(1, depth, 2))
+    elif layers == "all":
+        numbers = tuple(range(depth))
+    else:
+        numbers = tuple(sorted(set(layers)))
+    invalid_layers = [layer for layer in numbers if not 0 <= layer < depth]
+    if invalid_layers:
+        raise ValueError(
+            f"layer {invalid_layers[0]} does not exist: the model has layers 0 to {depth - 1}"
+        )
+    if not numbers:
+        raise ValueError(f"none of the model's layers, {depth} in number, would be routed")
+    return numbers
+
+
+def name_load(layer: int, expert: int) -> str:
+    """Return the name of the metric that trainings log for the share of tokens that an expert gets."""
+    return f"load/{layer}/{expert}"
 
 
 def build_routed_config(dense: DenseModel, routing: LayerRouting) -> dict[str, Any]:
@@ -77,7 +117,7 @@ def _find_loaded_path(dense: DenseModel, name: str) -> str:
 
 def _to_loaded_name(model_type: str, name: str) -> str:
     """Return the name in memory of a model type's tensor on disk; both names without the prefix."""
-    for stored, loaded in _RENAMED_TENSORS if model_type == ROTARY_TYPE else ():
+    for stored, loaded in _DISK_TO_MEMORY if model_type == ROTARY_TYPE else ():
         if stored.startswith("."):
             name = name.replace(stored, loaded)
         elif name.startswith(stored):

@@ -12,10 +12,11 @@ from emberge import CheckpointError, Workspace, make_seed
 from emberge.tensor_files import TensorSpec
 from emberge.wording import count_noun
 
-from emberge_moe.dense_model import ROUTED_TYPE, DenseModel, LayerRouting
-from emberge_moe.expert_tensors import NormalTensor
+from emberge_moe.dense_model import ROUTED_TYPE, DenseModel
+from emberge_moe.derived_tensors import NormalTensor
 from emberge_moe.routed_format import (
     CODE,
+    LayerRouting,
     build_routed_config,
     list_block_tensors,
     list_loaded_tensors,

@@ -22,13 +22,8 @@ from emberge import (
 )
 from emberge.model_folder import Checkpoint
 
-from emberge_moe.dense_model import (
-    DenseModel,
-    LayerChoice,
-    LayerRouting,
-    choose_layers,
-    require_dense,
-)
+from emberge_moe.dense_model import DenseModel, require_dense
+from emberge_moe.routed_format import LayerChoice, LayerRouting, choose_layers
 from emberge_moe.upcycle_plan import UpcyclePlan
 
 _COPIES = 8

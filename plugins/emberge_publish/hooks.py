@@ -29,6 +29,6 @@ register_verbs = make_hook(
             VerbOption("--licence", "in place of the one that the card states", "ID"),
             VerbOption("--yes", "do not ask"),
         ),
-        run="emberge_publish.publish_verb:run",
+        run="emberge_publish.publish_verb:run_verb",
     )
 )

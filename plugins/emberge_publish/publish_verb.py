@@ -13,7 +13,7 @@ from emberge_publish.prepare import prepare_publication
 from emberge_publish.publication import CARD, PublishOptions
 
 
-def run(options: argparse.Namespace, plugins: Plugins) -> int:  # noqa: ARG001 - a verb's form
+def run_verb(options: argparse.Namespace, plugins: Plugins) -> int:  # noqa: ARG001 - a verb's form
     """Publish a model's folder under a name, or show what would be published, and return the exit code."""
     publish_options = PublishOptions(
         name=_choose_name(options),

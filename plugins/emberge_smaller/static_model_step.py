@@ -81,7 +81,8 @@ class StaticModel(Step):
         from emberge.model_folder import read_settings
         from emberge_encoder import write_static_model
 
-        from emberge_smaller.token_vectors import build_static_table, read_tokenizer
+        from emberge_smaller.corpus_tokens import read_tokenizer
+        from emberge_smaller.token_vectors import build_static_table
 
         tokenizer = read_tokenizer(folder)
         texts = list_texts(load_step_datasets(workspace, self.data)) if self.data else None

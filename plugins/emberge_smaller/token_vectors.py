@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import itertools
 import re
 from collections.abc import Iterable, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
-from emberge import CheckpointError, TokenisedText
+from emberge import TokenisedText
 from numpy.typing import NDArray
+
+from emberge_smaller.corpus_tokens import count_rows, count_tokens
 
 if TYPE_CHECKING:
     from emberge.encoding import TextEmbedder
@@ -50,11 +50,6 @@ def build_static_table(
     return StaticTable(build_table(vectors, ids, size), counted_texts)
 
 
-def count_rows(tokenizer: Any) -> int:
-    """Return the number of rows of a table with one for each id, gaps included: the largest id + 1."""
-    return int(max(tokenizer.get_vocab(with_added_tokens=True).values())) + 1
-
-
 def list_tokens_of_texts(tokenizer: Any) -> dict[int, str]:
     """Return the tokens that texts can have by their ids, in ascending order: no special or unused ones."""
     added = tokenizer.get_added_tokens_decoder()
@@ -82,19 +77,6 @@ def embed_tokens(embedder: TextEmbedder, ids: Iterable[int]) -> NDArray[np.float
     before = list(probe.ids[: of_text[0]]) if len(of_text) else list(probe.ids)
     after = list(probe.ids[of_text[-1] + 1 :]) if len(of_text) else []
     return embedder.embed_tokens([TokenisedText([*before, token, *after]) for token in ids])
-
-
-def count_tokens(tokenizer: Any, texts: Iterable[str], size: int) -> tuple[NDArray[np.int64], int]:
-    """Return how often each token occurs in texts, int64 [size], and the number of texts."""
-    from emberge.encoding import TEXTS_AT_ONCE
-
-    counts, texts_seen, remaining = np.zeros(size, np.int64), 0, iter(texts)
-    while batch := list(itertools.islice(remaining, TEXTS_AT_ONCE)):
-        encodings = tokenizer.encode_batch(batch, add_special_tokens=False)
-        ids = itertools.chain.from_iterable(encoding.ids for encoding in encodings)
-        counts += np.bincount(np.fromiter(ids, np.int64), minlength=size)
-        texts_seen += len(batch)
-    return counts, texts_seen
 
 
 def count_probabilities(counts: NDArray[np.int64]) -> NDArray[np.float64]:
@@ -133,21 +115,3 @@ def build_table(vectors: NDArray[np.float32], ids: Sequence[int], size: int) -> 
     table = np.zeros((size, vectors.shape[1]), np.float32)
     table[np.asarray(ids, np.int64)] = vectors
     return table
-
-
-def read_tokenizer(folder: Path) -> Any:
-    """Return the tokenizer of a model folder in its fast form, without truncation and padding.
-
-    Raises:
-        CheckpointError: if it cannot be loaded, or has no fast form.
-    """
-    from emberge.model_folder import Checkpoint
-    from emberge_encoder import load_tokenizer
-
-    tokenizer_folder = Checkpoint(folder).tokenizer_folder
-    tokenizer = getattr(load_tokenizer(tokenizer_folder), "backend_tokenizer", None)
-    if tokenizer is None:
-        raise CheckpointError(f"{folder}: its tokenizer has no fast form (tokenizer.json)")
-    tokenizer.no_truncation()
-    tokenizer.no_padding()
-    return tokenizer

@@ -5,18 +5,22 @@ Only sums are stored, no texts.
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import torch
-from emberge import CheckpointError, EmbergeError, Encoder, TokenisedText
+from emberge import CheckpointError, EmbergeError, Encoder, Machine, TokenisedText
 from emberge.encoding import forward
 from emberge.files import clear_torn
-from emberge.training import PlannedBatch, Session, TrainingState
+from emberge.merging import Statistics
+from emberge.model_folder import Checkpoint
+from emberge.tensor_names import find_prefix, is_vocabulary
+from emberge.training import FitJob, PlannedBatch, SaveClock, Session, TrainingState, open_session
 from torch import Tensor, nn
 from torch.utils.hooks import RemovableHandle
 
@@ -26,7 +30,116 @@ WINDOW_TEXTS = 512
 DEFAULT_MEMORY_BYTES = 4 << 30
 
 # Function from a file's name and its numbers by tensor to the path that it was written to.
-Write = Callable[[str, Mapping[str, Tensor]], Path]
+WriteEntries = Callable[[str, Mapping[str, Tensor]], Path]
+
+
+def measure_on_data(
+    measure: Literal["fisher", "gram"],
+    job: FitJob,
+    work: Path,
+    *,
+    label: str,
+    store: Path,
+    machine: Machine,
+    progress: Callable[..., None],
+    clock: SaveClock | None = None,
+) -> tuple[list[Path], dict[str, str]]:
+    """Measure one model on the batches of a training, and go on from `work` after a kill.
+
+    Returns: statistics files in `work` with the numbers under `label`, and facts of what they were measured
+    on, without any text.
+
+    Raises:
+        CheckpointError: if the checkpoint cannot be loaded, or the encoder has no names of its weights.
+        DataError: if the losses or the sampler cannot use the data.
+    """
+
+    def write_entries(name: str, values: Mapping[str, Tensor]) -> Path:
+        entries = {tensor: {label: value} for tensor, value in values.items()}
+        return Statistics(entries, measure=measure).write(work, name)
+
+    stored = open_stored_tensors(job.checkpoint)
+    with open_session(
+        job,
+        work=work,
+        store=store,
+        machine=machine,
+        progress=progress,
+        clock=clock,
+        computes_losses=measure == "fisher",
+    ) as session:
+        if measure == "fisher":
+            parts = [write_entries("fisher.safetensors", measure_fisher(session, stored, work))]
+        else:
+            parts = list(measure_grams(session, stored, work, write_entries, machine.memory))
+        return parts, _describe_data(session, measure)
+
+
+def _describe_data(session: Session, measure: str) -> dict[str, str]:
+    """Return the data, seed, batches and losses of a measurement, without any text."""
+    data = [
+        {
+            "name": dataset.info.name,
+            "task": dataset.info.task,
+            "rows": session.plan.sizes[dataset.info.name],
+            "content": dataset.fingerprint,
+        }
+        for dataset in session.datasets
+    ]
+    facts = {
+        "data": json.dumps(data),
+        "seed": str(session.job.seed),
+        "batches": str(session.plan.steps),
+    }
+    if measure == "fisher":
+        names = [dataset.info.name for dataset in session.datasets]
+        facts["losses"] = json.dumps({name: repr(session.objective.of(name)) for name in names})
+    return facts
+
+
+@dataclass(frozen=True)
+class StoredTensors:
+    """Mergeable tensors of a checkpoint by canonical name; those in `vocabulary` have a row per token."""
+
+    shapes: Mapping[str, tuple[int, ...]]
+    vocabulary: frozenset[str]
+
+    def map_names(self, encoder: Encoder) -> dict[str, str]:
+        """Return the canonical name of every parameter of an encoder that was loaded from the checkpoint.
+
+        Raises:
+            CheckpointError: if a parameter has no name, or has another shape on disk.
+        """
+        stored_names = encoder.stored_names()
+        names = dict(
+            zip(stored_names, self._convert_names(list(stored_names.values())), strict=True)
+        )
+        canonical_names = {}
+        for parameter, tensor in encoder.module.named_parameters():
+            name = names.get(parameter, parameter)
+            if self.shapes.get(name) != tuple(tensor.shape):
+                raise CheckpointError(
+                    f"{name}: the encoder has it as {list(tensor.shape)} and the checkpoint has not, so "
+                    "what is measured of it belongs to no tensor"
+                )
+            canonical_names[parameter] = name
+        return canonical_names
+
+    def _convert_names(self, stored: Sequence[str]) -> list[str]:
+        """Return the canonical names of tensors on disk, without the prefix of the text backbone."""
+        prefix = find_prefix(stored)
+        return [n if n in self.shapes else n.removeprefix(prefix) for n in stored]
+
+
+def open_stored_tensors(folder: Path) -> StoredTensors:
+    """Return the mergeable tensors of a model folder.
+
+    Raises:
+        CheckpointError: if two tensors would have the same name.
+    """
+    specs = Checkpoint(folder).tensor_names.specs
+    shapes = {name: spec.shape for name, spec in specs.items() if spec.mergeable}
+    return StoredTensors(shapes, frozenset(filter(is_vocabulary, shapes)))
 
 
 @dataclass(frozen=True)
@@ -51,7 +164,11 @@ class SummedInput:
 
 
 def measure_grams(
-    session: Session, stored: StoredTensors, work: Path, write: Write, memory: int | None = None
+    session: Session,
+    stored: StoredTensors,
+    work: Path,
+    write_entries: WriteEntries,
+    memory: int | None = None,
 ) -> Iterator[Path]:
     """Measure Gram matrices and yield the file of each pass over the data; finished passes are skipped.
 
@@ -70,7 +187,7 @@ def measure_grams(
             note = f"pass {number + 1} of {len(passes)}" if len(passes) > 1 else ""
             counter = GramCounter(session.encoder, layers, session.encode_plan.token_budget)
             _sum_inputs(session, counter, work / f"pass-{number}" / "states", note)
-            write(path.name, dict(counter.collect_entries(names)))
+            write_entries(path.name, dict(counter.collect_entries(names)))
         yield path
 
 
@@ -269,53 +386,3 @@ def measure_fisher(session: Session, stored: StoredTensors, work: Path) -> Mappi
     means = {names[n]: total / session.plan.steps for n, total in sums.items()}
     unused = {name: torch.zeros(()) for name in stored.shapes if name not in means}
     return {**means, **unused}
-
-
-@dataclass(frozen=True)
-class StoredTensors:
-    """Mergeable tensors of a checkpoint by canonical name; those in `vocabulary` have a row per token."""
-
-    shapes: Mapping[str, tuple[int, ...]]
-    vocabulary: frozenset[str]
-
-    def map_names(self, encoder: Encoder) -> dict[str, str]:
-        """Return the canonical name of every parameter of an encoder that was loaded from the checkpoint.
-
-        Raises:
-            CheckpointError: if a parameter has no name, or has another shape on disk.
-        """
-        stored_names = encoder.stored_names()
-        names = dict(
-            zip(stored_names, self._convert_names(list(stored_names.values())), strict=True)
-        )
-        canonical_names = {}
-        for parameter, tensor in encoder.module.named_parameters():
-            name = names.get(parameter, parameter)
-            if self.shapes.get(name) != tuple(tensor.shape):
-                raise CheckpointError(
-                    f"{name}: the encoder has it as {list(tensor.shape)} and the checkpoint has not, so "
-                    "what is measured of it belongs to no tensor"
-                )
-            canonical_names[parameter] = name
-        return canonical_names
-
-    def _convert_names(self, stored: Sequence[str]) -> list[str]:
-        """Return the canonical names of tensors on disk, without the prefix of the text backbone."""
-        from emberge.tensor_names import find_prefix
-
-        prefix = find_prefix(stored)
-        return [n if n in self.shapes else n.removeprefix(prefix) for n in stored]
-
-
-def open_stored_tensors(folder: Path) -> StoredTensors:
-    """Return the mergeable tensors of a model folder.
-
-    Raises:
-        CheckpointError: if two tensors would have the same name.
-    """
-    from emberge.model_folder import Checkpoint
-    from emberge.tensor_names import is_vocabulary
-
-    specs = Checkpoint(folder).tensor_names.specs
-    shapes = {name: spec.shape for name, spec in specs.items() if spec.mergeable}
-    return StoredTensors(shapes, frozenset(filter(is_vocabulary, shapes)))

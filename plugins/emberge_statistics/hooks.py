@@ -20,7 +20,7 @@ register_verbs = make_hook(
             VerbOption("second", _MODEL_HELP, "MODEL"),
             VerbOption("--base", "compare their changes from it, too", "MODEL"),
         ),
-        run="emberge_statistics.compare_weights:run_diff",
+        run="emberge_statistics.weight_sums:run_verb",
         machine=True,
     )
 )

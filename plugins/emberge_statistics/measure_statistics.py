@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
@@ -15,12 +15,10 @@ from emberge import (
     Artifact,
     ArtifactKind,
     Backbone,
-    CheckpointError,
     DataEntry,
     Dataset,
     EmbergeError,
     Loss,
-    Machine,
     Model,
     ModelRef,
     PerDataset,
@@ -36,8 +34,7 @@ from emberge.contracts import Figure, HeatMap
 from emberge.training import TextOptions, find_embedding_problems, find_loss_problems
 
 if TYPE_CHECKING:
-    from emberge.training import FitJob, SaveClock, Session
-    from torch import Tensor
+    from emberge.training import FitJob
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -159,6 +156,8 @@ class MeasureStatistics(TextOptions, Step):
     def _measure_norms(self, workspace: Workspace, models: Mapping[str, Model]) -> Artifact:
         from emberge.merging import Statistics
 
+        from emberge_statistics.weight_sums import measure_delta_norms
+
         if self.base is None:
             raise EmbergeError("delta_norms need a base; name it under 'base'")
         base = workspace.model(self.base)
@@ -178,6 +177,8 @@ class MeasureStatistics(TextOptions, Step):
     def _measure_models(self, workspace: Workspace, models: Mapping[str, Model]) -> Artifact:
         from emberge.data import load_step_datasets
         from emberge.merging import Statistics
+
+        from emberge_statistics.gram_and_fisher import measure_on_data
 
         datasets = load_step_datasets(workspace, self.data)
         parts: list[Path] = []
@@ -250,78 +251,6 @@ def _collect_facts(workspace: Workspace) -> dict[str, str]:
     return {"made": json.dumps(dict(workspace.provenance), default=str)}
 
 
-def measure_on_data(
-    measure: Literal["fisher", "gram"],
-    job: FitJob,
-    work: Path,
-    *,
-    label: str,
-    store: Path,
-    machine: Machine,
-    progress: Callable[..., None],
-    clock: SaveClock | None = None,
-) -> tuple[list[Path], dict[str, str]]:
-    """Measure one model on the batches of a training, and go on from `work` after a kill.
-
-    Returns: statistics files in `work` with the numbers under `label`, and facts of what they were measured
-    on, without any text.
-
-    Raises:
-        CheckpointError: if the checkpoint cannot be loaded, or the encoder has no names of its weights.
-        DataError: if the losses or the sampler cannot use the data.
-    """
-    from emberge.merging import Statistics
-    from emberge.training import open_session
-
-    from emberge_statistics.gram_and_fisher import open_stored_tensors
-
-    def write(name: str, values: Mapping[str, Tensor]) -> Path:
-        entries = {tensor: {label: value} for tensor, value in values.items()}
-        return Statistics(entries, measure=measure).write(work, name)
-
-    stored = open_stored_tensors(job.checkpoint)
-    with open_session(
-        job,
-        work=work,
-        store=store,
-        machine=machine,
-        progress=progress,
-        clock=clock,
-        computes_losses=measure == "fisher",
-    ) as session:
-        if measure == "fisher":
-            from emberge_statistics.gram_and_fisher import measure_fisher
-
-            parts = [write("fisher.safetensors", measure_fisher(session, stored, work))]
-        else:
-            from emberge_statistics.gram_and_fisher import measure_grams
-
-            parts = list(measure_grams(session, stored, work, write, machine.memory))
-        return parts, _describe_data(session, measure)
-
-
-def _describe_data(session: Session, measure: str) -> dict[str, str]:
-    """Return the data, seed, batches and losses of a measurement, without any text."""
-    data = [
-        {
-            "name": dataset.info.name,
-            "task": dataset.info.task,
-            "rows": session.plan.sizes[dataset.info.name],
-            "content": dataset.fingerprint,
-        }
-        for dataset in session.datasets
-    ]
-    facts = {
-        "data": json.dumps(data),
-        "seed": str(session.job.seed),
-        "batches": str(session.plan.steps),
-    }
-    if measure == "fisher":
-        names = [dataset.info.name for dataset in session.datasets]
-        facts["losses"] = json.dumps({name: repr(session.objective.of(name)) for name in names})
-    return facts
-
-
 def label_models(models: Sequence[ModelRef]) -> dict[str, ModelRef]:
     """Return the models by the last part of their reference, or by number if these parts are not unique."""
     words = [re.sub(r"[^\w.=,-]+", "-", m.text.strip("./$").rpartition("/")[2]) for m in models]
@@ -337,22 +266,3 @@ def number_models(label: str, models: Sequence[Model]) -> dict[str, Model]:
     if len(models) == 1:
         return {label: models[0]}
     return {f"{label}-{number}": model for number, model in enumerate(models)}
-
-
-def measure_delta_norms(
-    base: Model, model: Model, machine: Machine | None = None
-) -> dict[str, float]:
-    """Return the norm ‖theta − theta₀‖ of each layer, over its floating-point tensors.
-
-    Raises:
-        CheckpointError: if one of them lacks a tensor, or a tensor has another shape or NaN.
-    """
-    from emberge_statistics.compare_weights import compare_weights
-
-    comparison = compare_weights(base, model, machine=machine)
-    if comparison.notes:
-        raise CheckpointError(
-            f"'{base.name}' and '{model.name}': {'; '.join(comparison.notes)}; measure models of one "
-            "architecture and tokenizer"
-        )
-    return {layer: sums.norms.change for layer, sums in comparison.sum_layers().items()}

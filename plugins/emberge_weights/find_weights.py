@@ -142,7 +142,6 @@ class FindWeights(Step):
             )
 
     def run(self, workspace: Workspace) -> Artifact:
-        from emberge_weights.candidates import search_weights
         from emberge_weights.members import SetEmbedder, require_members
         from emberge_weights.real_merges import (
             MERGES,
@@ -151,6 +150,7 @@ class FindWeights(Step):
             pick_merges,
             score_merges,
         )
+        from emberge_weights.search import search_weights
         from emberge_weights.search_result import SearchResult
 
         sets = list(read_sets(self.data, workspace.data, workspace.readers))

@@ -34,7 +34,7 @@ class SetVectors:
     documents: VectorRows
 
 
-VectorsBySet = Sequence[Sequence[SetVectors]]
+MemberVectors = Sequence[Sequence[SetVectors]]
 """Each member's vectors of every set, [members][sets]."""
 
 
@@ -73,7 +73,7 @@ def build_member_inputs(models: Sequence[Model], weights: Sequence[float]) -> li
 
 
 def describe_member_problems(inputs: Sequence[MergeInput], strategy: Stage) -> Iterator[str]:
-    """Yield reasons why members cannot be merged, or why their ensemble does not predict their merge."""
+    """Yield reasons why members cannot be merged, or why their ensemble does not foretell their merge."""
     plan = plan_merge(MergeRequest(inputs=tuple(inputs), strategy=(strategy,)))
     for problem in plan.problems:
         yield f"members have to merge without a template, so take models that agree: {problem}"
@@ -85,7 +85,7 @@ def describe_member_problems(inputs: Sequence[MergeInput], strategy: Stage) -> I
 
 
 def require_members(models: Sequence[Model], strategy: Stage) -> None:
-    """Require members, whose folders all exist, that can be merged and whose ensemble predicts the merge.
+    """Require members, whose folders all exist, that can be merged and whose ensemble foretells the merge.
 
     Raises:
         CheckpointError: if there are fewer than two members, if a member occurs twice, or if models do not

@@ -1,4 +1,4 @@
-"""Real merges of some candidates, to compare predicted with real scores."""
+"""Real merges of some candidates, to compare foretold with real scores."""
 
 from __future__ import annotations
 
@@ -12,14 +12,10 @@ import numpy as np
 from emberge import Model, Stage
 from emberge.merging import MergeRequest, merge_checkpoints
 
-from emberge_weights.candidates import (
-    EQUAL_CANDIDATE,
-    Search,
-    choose_simplest,
-    measure_distance_from_equal,
-)
+from emberge_weights.candidates import EQUAL_CANDIDATE, measure_distance_from_equal
 from emberge_weights.judged_sets import JudgedSet
-from emberge_weights.members import SetEmbedder, SetVectors, VectorsBySet, build_member_inputs
+from emberge_weights.members import MemberVectors, SetEmbedder, SetVectors, build_member_inputs
+from emberge_weights.search import Search, choose_simplest
 from emberge_weights.set_scores import score_set
 from emberge_weights.unit_scores import Array, UnitScores, compute_mean_score
 
@@ -68,17 +64,17 @@ def pick_merges(search: Search) -> list[int]:
 def score_merges(
     candidates: Sequence[int],
     sets: Sequence[JudgedSet],
-    members: VectorsBySet,
-    merged: VectorsBySet,
+    vectors_by_member: MemberVectors,
+    vectors_by_merge: MemberVectors,
 ) -> RealMerges:
-    """Return the scores of merged models from their vectors by set."""
-    all_members = [*members, *merged]
-    single_weightings = np.eye(len(all_members))
+    """Return the scores of merged models from their vectors and, to rank documents, the members'."""
+    all_vectors = [*vectors_by_member, *vectors_by_merge]
+    single_weightings = np.eye(len(all_vectors))
     scores = [
         score_set(
             judged_set,
-            [member[number] for member in all_members],
-            single_weightings[len(members) :],
+            [vectors[number] for vectors in all_vectors],
+            single_weightings[len(vectors_by_member) :],
             single_weightings,
         )
         for number, judged_set in enumerate(sets)
@@ -88,7 +84,7 @@ def score_merges(
 
 def merge_and_embed(
     models: Sequence[Model],
-    members: VectorsBySet,
+    vectors_by_member: MemberVectors,
     weights: Array,
     strategy: Stage,
     embedder: SetEmbedder,
@@ -96,7 +92,7 @@ def merge_and_embed(
     """Return the vectors of all sets by the merge with these weights; for a single model, its own vectors."""
     used_members = np.flatnonzero(weights).tolist()
     if len(used_members) == 1:
-        return members[used_members[0]]
+        return vectors_by_member[used_members[0]]
     inputs = build_member_inputs(models, weights.tolist())
     facts = [(member.fingerprint, member.weight.plain()) for member in inputs]
     key = hashlib.sha256(json.dumps([facts, repr(strategy)]).encode()).hexdigest()

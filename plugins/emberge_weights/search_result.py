@@ -11,13 +11,9 @@ from emberge import Artifact, Model, Workspace
 from emberge.contracts import Figure, FigureTable, HeatMap
 from emberge_merge import FoundWeights
 
-from emberge_weights.candidates import (
-    EQUAL_CANDIDATE,
-    Search,
-    compare_pair,
-    find_single_candidate,
-)
+from emberge_weights.candidates import EQUAL_CANDIDATE, find_single_candidate
 from emberge_weights.real_merges import RealMerges
+from emberge_weights.search import Search, compare_pair
 
 
 @dataclass(frozen=True, eq=False)

@@ -32,7 +32,7 @@ RULES: dict[str, dict[str, object]] = {
 CALLS = {
     "core/emberge/recipes/run/step_result.py": ["SentenceTransformer"],
     "core/emberge/testing/backbones.py": ["SentenceTransformer"],
-    "plugins/emberge_adapt/parameter_count.py": ["AutoModel.from_config"],
+    "plugins/emberge_adapt/adapt_plan.py": ["AutoModel.from_config"],
     "plugins/emberge_encoder/stock/stock_loading.py": ["stock_class"],
     "plugins/emberge_encoder/random_model.py": ["loader.from_config"],
     "plugins/emberge_encoder/text/trunk_weights.py": ["loader.from_pretrained"],

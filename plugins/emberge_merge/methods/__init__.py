@@ -1,1 +1,1 @@
-"""Merge transforms and strategies, one per file."""
+"""Merge transforms and strategies, by the idea that they share."""

@@ -93,10 +93,10 @@ class TrimVocabulary(Step):
     def run(self, workspace: Workspace) -> Artifact:
         from emberge.model_folder import read_settings
 
-        from emberge_smaller.token_vectors import read_tokenizer
-        from emberge_smaller.vocabulary.corpus_tokens import (
+        from emberge_smaller.corpus_tokens import (
             count_covered,
             count_with_prompts,
+            read_tokenizer,
             require_equal_tokens,
         )
 

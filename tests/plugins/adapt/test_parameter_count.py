@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import transformers
 from emberge.model_folder import Checkpoint
-from emberge_adapt.parameter_count import count_parameters
+from emberge_adapt.adapt_plan import count_parameters
 
 TINY = {
     "hidden_size": 32,

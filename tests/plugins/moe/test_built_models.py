@@ -14,12 +14,12 @@ from emberge.contracts import BaseFacts, Figure, HeatMap
 from emberge.model_folder import Checkpoint
 from emberge_encoder import TextEncoder
 from emberge_moe.balance import RouterHealth
-from emberge_moe.dense_model import DenseModel, LayerRouting, choose_layers
+from emberge_moe.dense_model import DenseModel, require_dense
 from emberge_moe.rope_step import Rope, build_rotary_config
-from emberge_moe.routed import Routed
+from emberge_moe.routed_backbone import Routed
 from emberge_moe.routed_encoder import ROUTERS, RouterTaps
-from emberge_moe.routed_format import CODE
-from emberge_moe.upcycle_plan import UpcyclePlan, require_dense
+from emberge_moe.routed_format import CODE, LayerRouting, choose_layers
+from emberge_moe.upcycle_plan import UpcyclePlan
 from emberge_moe.upcycle_step import Upcycle
 from safetensors.torch import load_file
 

@@ -21,7 +21,7 @@ from emberge.contracts import TokenPredictor
 from emberge.encoding import EncodePlan, PassResult, corrupt_text, predict_and_backward
 from emberge.training import FitOptions, FitResult, find_prediction_problems
 from emberge_encoder import TextEncoder
-from emberge_moe.routed import Routed
+from emberge_moe.routed_backbone import Routed
 from emberge_train import MLM, BatchShuffle, InfoNCE
 from safetensors.torch import load_file
 

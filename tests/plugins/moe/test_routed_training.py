@@ -22,7 +22,7 @@ from emberge.encoding import BatchEmbeddings, EncodePlan, draws_random_numbers, 
 from emberge.testing import check_backbone
 from emberge.training import FitOptions, FitResult
 from emberge_encoder import Lora, TextEncoder
-from emberge_moe.routed import Routed
+from emberge_moe.routed_backbone import Routed
 from emberge_moe.routed_encoder import RoutedEncoder
 from emberge_train import BatchShuffle, InfoNCE
 from safetensors.torch import load_file

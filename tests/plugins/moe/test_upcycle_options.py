@@ -14,7 +14,7 @@ import torch
 from emberge import EmbergeError, check_recipe, load_plugins, parse_recipe, run_recipe
 from emberge.results import read_artifact
 from emberge_moe.dense_model import BLOCKS
-from emberge_moe.expert_tensors import JoinedTensor, NormalTensor
+from emberge_moe.derived_tensors import JoinedTensor, NormalTensor
 from emberge_moe.modeling_emberge_routed import FEED_FORWARD
 from safetensors.torch import load_file, save_file
 from sentence_transformers import SentenceTransformer

@@ -14,12 +14,11 @@ import torch
 from emberge import Machine, check_recipe, load_plugins, parse_recipe, run_recipe
 from emberge.encoding import TextEmbedder
 from emberge_encoder import TextEncoder
+from emberge_smaller.corpus_tokens import count_rows, read_tokenizer
 from emberge_smaller.token_vectors import (
     count_probabilities,
-    count_rows,
     guess_probabilities,
     list_tokens_of_texts,
-    read_tokenizer,
     weigh_tokens,
 )
 from safetensors.torch import load_file

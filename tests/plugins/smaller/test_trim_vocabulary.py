@@ -19,8 +19,7 @@ from emberge.merging import MergeInput, VocabularyPolicy
 from emberge.model_folder import Checkpoint
 from emberge_merge import Linear, TaskArithmetic
 from emberge_smaller import CutTokenizer, SubwordVocabulary, TrimVocabulary, choose_tokens
-from emberge_smaller.token_vectors import read_tokenizer
-from emberge_smaller.vocabulary.corpus_tokens import count_covered, require_equal_tokens
+from emberge_smaller.corpus_tokens import count_covered, read_tokenizer, require_equal_tokens
 from emberge_smaller.vocabulary.cut_tokenizer import renumber_ids
 from emberge_smaller.vocabulary.trim_vocabulary_step import measure_unknown_share
 from safetensors.torch import load_file

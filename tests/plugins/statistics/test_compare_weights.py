@@ -53,7 +53,7 @@ def sums(
 
 
 def test_the_worked_numbers_of_a_layer(tmp_path: Path) -> None:
-    """T-D4: attention [1, 2] in both; MLP [3, 4] against [3, 0]: 14 / (√30 √14), 1, and 9 / (5 · 3)."""
+    """Attention [1, 2] in both; MLP [3, 4] against [3, 0]: 14 / (√30 √14), 1, and 9 / (5 · 3)."""
     one = write(tmp_path / "a", {ATTENTION: [[1.0, 2.0]], MLP: [[3.0, 4.0]]})
     other = write(tmp_path / "b", {ATTENTION: [[1.0, 2.0]], MLP: [[3.0, 0.0]]})
     found = compare_weights(model(one), model(other))

@@ -28,8 +28,7 @@ from emberge.results import read_artifact
 from emberge.training import FitJob, FitOptions, SaveClock
 from emberge_encoder import TextEncoder
 from emberge_statistics import gram_and_fisher
-from emberge_statistics.gram_and_fisher import GramCounter, plan_passes
-from emberge_statistics.measure_statistics import measure_on_data
+from emberge_statistics.gram_and_fisher import GramCounter, measure_on_data, plan_passes
 from emberge_train import BatchShuffle, InfoNCE
 from safetensors.torch import load_file, save_file
 from torch import Tensor

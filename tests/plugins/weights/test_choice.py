@@ -6,16 +6,10 @@ import numpy as np
 import pytest
 from emberge import Units
 from emberge_evaluate import compute_statistic, resample
-from emberge_weights.candidates import (
-    EQUAL_CANDIDATE,
-    Search,
-    choose_simplest,
-    choose_weighting,
-    draw_candidates,
-    find_cautious,
-)
+from emberge_weights.candidates import EQUAL_CANDIDATE, draw_candidates
 from emberge_weights.judged_sets import Statistic
 from emberge_weights.real_merges import RealMerges, pick_merges
+from emberge_weights.search import Search, choose_simplest, choose_weighting, find_cautious
 from emberge_weights.unit_scores import UnitScores
 from numpy.typing import NDArray
 

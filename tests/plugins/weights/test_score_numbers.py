@@ -8,23 +8,25 @@ import numpy as np
 import pytest
 from emberge_weights import set_scores
 from emberge_weights.candidates import (
-    CHOSEN_ERROR,
     CONCENTRATIONS,
     EQUAL_CANDIDATE,
+    draw_candidates,
+    list_fixed_candidates,
+    measure_distance_from_equal,
+)
+from emberge_weights.judged_sets import JudgedSet
+from emberge_weights.members import SetVectors
+from emberge_weights.real_merges import RealMerges, pick_merges
+from emberge_weights.search import (
+    CHOSEN_ERROR,
     ChosenWeighting,
     HeldOut,
     Search,
     choose_weighting,
     compare_pair,
-    draw_candidates,
-    list_fixed_candidates,
-    measure_distance_from_equal,
     measure_held_out,
     search_weights,
 )
-from emberge_weights.judged_sets import JudgedSet
-from emberge_weights.members import SetVectors
-from emberge_weights.real_merges import RealMerges, pick_merges
 from emberge_weights.set_scores import (
     expand_quadratic,
     find_first_documents,

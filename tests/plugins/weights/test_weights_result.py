@@ -9,8 +9,9 @@ from typing import Any
 import numpy as np
 import pytest
 from emberge import Model
-from emberge_weights.candidates import ChosenWeighting, HeldOut, Search, list_fixed_candidates
+from emberge_weights.candidates import list_fixed_candidates
 from emberge_weights.real_merges import RealMerges
+from emberge_weights.search import ChosenWeighting, HeldOut, Search
 from emberge_weights.search_result import SearchResult, describe_conclusion, draw_figure
 from emberge_weights.unit_scores import UnitScores
 
@@ -71,7 +72,7 @@ def result_of(search: Search) -> SearchResult:
     return SearchResult(MODELS, search, merged())
 
 
-def test_facts_have_predicted_and_real_scores() -> None:
+def test_facts_have_foretold_and_real_scores() -> None:
     facts = rounded(result_of(searched()).to_facts())
     over_equal = facts.pop("over_equal")
     assert over_equal["difference"] == pytest.approx(0.175, abs=1e-6)

@@ -109,10 +109,9 @@ class Cut:
     """Bracket [`low`, `high`] that contains the limit of one ranking: the k-th largest bit pattern.
 
     The `frequent` values in the bracket occur many times and are counted row by row. The bracket's other
-    values are collected together with their rows, or counted in bins if they are too many. At the end, `row`
-    is the flat index at which one row begins: the row with the last tie that is kept, its `quota`-th tie.
-    `row` is infinity if all ties are kept. If `keep_count` is not `is_exact`, but estimated from the sample,
-    zeros do not count.
+    values are collected together with their rows, or counted in bins if they are too many. `final_limit` is
+    None until the limit is known. If `keep_count` is not `is_exact`, but estimated from the sample, zeros do
+    not count.
     """
 
     keep_count: int
@@ -122,31 +121,33 @@ class Cut:
     high: int = 0
     frequent: tuple[int, ...] = ()
     collect: bool = True
-    row: float | None = None
-    quota: int = 0
+    final_limit: Limit | None = None
 
     @classmethod
     def begin(cls, patterns: np.ndarray, keep: int, total: int, *, is_exact: bool = True) -> Cut:
         """Build the cut from sampled patterns: final if all were sampled in order, else a bracket."""
-        size, start = len(patterns), cls(keep, total, is_exact=False)
-        if size == total and is_exact and keep:
+        if len(patterns) == total and is_exact and 0 < keep < total:
             return cls._of_all_values(patterns, keep)
-        start = start.with_count(keep) if is_exact or keep == total else start
-        if start.is_final:
-            return start
-        rank, ordered = keep * size // total, np.sort(patterns)
+        cut = cls(keep, total, is_exact=False)
+        cut = cut.with_count(keep) if is_exact or keep == total else cut
+        return cut if cut.is_final else cut._estimate_bracket(patterns)
+
+    def _estimate_bracket(self, patterns: np.ndarray) -> Cut:
+        """Return the cut with the bracket in which sampled patterns let the limit be expected."""
+        size, total = len(patterns), self.total
+        rank, ordered = self.keep_count * size // total, np.sort(patterns)
         # A limit outside costs passes, never exactness.
         slack = int(_SLACK * (_estimate_rank_deviation(patterns, rank, ordered[-1 - rank]) + 1))
         first, end = max(0, size - 1 - rank - slack), min(size, size - rank + slack)
         candidates, occurrences = np.unique(ordered[first:end], return_counts=True)
-        least = 0 if is_exact else 1
+        least = 0 if self.is_exact else 1
         low = int(candidates[0]) if first else 0
         high = int(candidates[-1]) if end < size else int(np.iinfo(patterns.dtype).max)
         frequent_values = candidates[np.argsort(-occurrences)][
             : int(np.count_nonzero(occurrences >= _FREQUENT_OCCURRENCES))
         ].tolist()
         return dataclasses.replace(
-            start,
+            self,
             low=max(low, least),
             high=max(high, least),
             frequent=tuple(
@@ -162,17 +163,17 @@ class Cut:
         limit = int(np.partition(patterns, size - keep)[size - keep])
         count_above = int(np.count_nonzero(patterns > limit))
         last_index = int(np.flatnonzero(patterns == limit)[keep - count_above - 1])
-        return cls(keep, size, low=limit, high=limit, row=last_index, quota=1)
+        return cls(keep, size, final_limit=Limit(limit, last_index, 1))
 
     def with_count(self, keep: int) -> Cut:
-        """Return the cut with the number of values to keep."""
-        row = math.inf if keep in (0, self.total) else self.row
-        return dataclasses.replace(self, keep_count=keep, is_exact=True, row=row)
+        """Return the cut with the number of values to keep; it is final if all or none are kept."""
+        limit = {self.total: Limit(0), 0: UNREACHED_LIMIT}.get(keep, self.final_limit)
+        return dataclasses.replace(self, keep_count=keep, is_exact=True, final_limit=limit)
 
     @property
     def is_final(self) -> bool:
         """True if the limit is known and no further pass is needed."""
-        return self.row is not None
+        return self.final_limit is not None
 
     @property
     def shift(self) -> int:
@@ -222,12 +223,11 @@ class Cut:
         )
         cumulative_ties = by_row.cumsum()
         at = int(np.searchsorted(cumulative_ties, quota))
-        narrowed = dataclasses.replace(self, low=limit, high=limit)
-        if quota == cumulative_ties[-1]:
-            return dataclasses.replace(narrowed, row=math.inf)
+        if quota == cumulative_ties[-1]:  # all ties are kept
+            return dataclasses.replace(self, final_limit=Limit(limit))
         quota -= int(cumulative_ties[at] - by_row[at])
         begins = np.concatenate([piece.row_starts for piece in tally.pieces])
-        return dataclasses.replace(narrowed, row=int(begins[at]), quota=quota)
+        return dataclasses.replace(self, final_limit=Limit(limit, int(begins[at]), quota))
 
     def _set_range(self, low: int, high: int) -> Cut:
         return dataclasses.replace(self, low=low, high=high, frequent=(), collect=False)
@@ -265,13 +265,9 @@ class Cut:
     @property
     def limit(self) -> Limit:
         """The limit for a block's values, once the cut is final."""
-        if self.keep_count in (0, self.total):
-            return Limit(0) if self.keep_count else UNREACHED_LIMIT
-        if self.row is None:
+        if self.final_limit is None:
             raise AssertionError("the limit was not final in as many passes as it can take")
-        return (
-            Limit(self.low) if self.row == math.inf else Limit(self.low, int(self.row), self.quota)
-        )
+        return self.final_limit
 
 
 @dataclass(frozen=True, slots=True)

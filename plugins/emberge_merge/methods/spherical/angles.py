@@ -21,14 +21,14 @@ _CANCELLED_WARNING = "directions cancel out; the weighted mean was taken"
 class Span:
     """Vectors given by Gram matrices [..., n, n]; a vector in their span is given by coefficients [..., n].
 
-    `basis` has the inner products of a basis of the span. Where `turned` is true, the basis is the first
-    vector and the differences of the others to it: their products keep the small angles between models that
-    were tuned from one base. Elsewhere it is the vectors: their products are exact for vectors of very
+    `basis` has the inner products of a basis of the span. Where `has_differences` is true, the basis is the
+    first vector and the differences of the others to it: their products keep the small angles between models
+    that were tuned from one base. Elsewhere it is the vectors: their products are exact for vectors of very
     different lengths. `norms` are the vectors' lengths [..., n].
     """
 
     gram: np.ndarray
-    turned: np.ndarray
+    has_differences: np.ndarray
     norms: np.ndarray
 
     @classmethod
@@ -36,15 +36,17 @@ class Span:
         """Build a span from inner products of vectors, and those of the first and the differences to it."""
         squares = products.diagonal(axis1=-2, axis2=-1)
         squared_distance = differences.diagonal(axis1=-2, axis2=-1)[..., 1:].max(-1, initial=0.0)
-        turned = squared_distance <= squares.min(-1) / 4
+        has_differences = squared_distance <= squares.min(-1) / 4
         span = cls(
-            np.where(turned[..., None, None], differences, products), turned, np.sqrt(squares)
+            np.where(has_differences[..., None, None], differences, products),
+            has_differences,
+            np.sqrt(squares),
         )
         # Lengths that agree with the products to the last bit, as their differences count.
         norms = np.where(
             squares > NO_DIRECTION**2, span.compute_lengths(np.eye(squares.shape[-1])), 0.0
         )
-        return cls(span.gram, turned, norms)
+        return cls(span.gram, has_differences, norms)
 
     @property
     def units(self) -> np.ndarray:
@@ -55,7 +57,9 @@ class Span:
 
     def compute_lengths(self, coefficients: np.ndarray) -> np.ndarray:
         """Return the lengths [..., m] of combinations [..., m, n]."""
-        leading = np.where(self.turned[..., None], coefficients.sum(-1), coefficients[..., 0])
+        leading = np.where(
+            self.has_differences[..., None], coefficients.sum(-1), coefficients[..., 0]
+        )
         later_factors = np.broadcast_to(
             coefficients[..., 1:], (*leading.shape, coefficients.shape[-1] - 1)
         )

@@ -1,4 +1,4 @@
-"""Sums over two model folders' weights, tensors matched by name and read once; and the verb `diff`."""
+"""Sums over two models' weights, tensors matched by name and read once; norms of changes; the verb `diff`."""
 
 from __future__ import annotations
 
@@ -104,10 +104,10 @@ def _sum_pair(
     specs = matched.pairs[name]
     count, width = min(as_row_shape(spec.shape) for spec in specs)
     shared = torch.tensor(matched.shared) if matched.shared and is_vocabulary(name) else None
-    step = max(1, _READ_ELEMENTS // max(1, width))
+    rows_at_once = max(1, _READ_ELEMENTS // max(1, width))
     weights, changes = PairSums(), PairSums()
-    for start in range(0, count, step):
-        rows = min(step, count - start)
+    for start in range(0, count, rows_at_once):
+        rows = min(rows_at_once, count - start)
         values = torch.empty(len(specs), rows, width)
         for spec, into in zip(specs, values, strict=True):
             reader.read(spec, start * width, into.view(-1))
@@ -231,7 +231,24 @@ def _find_layer_part(name: str, shape: Sequence[int]) -> LayerPart:
     return "attention" if _ATTENTION.search(name, match.end()) else "mlp"
 
 
-def run_diff(options: argparse.Namespace, plugins: Plugins) -> int:
+def measure_delta_norms(
+    base: Model, model: Model, machine: Machine | None = None
+) -> dict[str, float]:
+    """Return the norm ‖theta − theta₀‖ of each layer, over its floating-point tensors.
+
+    Raises:
+        CheckpointError: if one of them lacks a tensor, or a tensor has another shape or NaN.
+    """
+    comparison = compare_weights(base, model, machine=machine)
+    if comparison.notes:
+        raise CheckpointError(
+            f"'{base.name}' and '{model.name}': {'; '.join(comparison.notes)}; measure models of one "
+            "architecture and tokenizer"
+        )
+    return {layer: sums.norms.change for layer, sums in comparison.sum_layers().items()}
+
+
+def run_verb(options: argparse.Namespace, plugins: Plugins) -> int:
     """Print the comparison of the models that a command line names: the verb `diff`."""
     references = [options.first, options.second, *([options.base] if options.base else [])]
     models = _make_names_distinct([_find_model(text, plugins) for text in references])

@@ -1,19 +1,53 @@
-"""Events that a step's process writes as lines of JSON for the run's process, and errors among them."""
+"""Messages of the run's process and a step's process: the call of the step, its events, and its error."""
 
 from __future__ import annotations
 
+import json
 import traceback
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import emberge
-from emberge import EmbergeError
+from emberge import EmbergeError, Machine
 from emberge.contracts import MetricLogged, StepProgressed, StepWarned
 
-# Events that a process writes in addition to the beginning and the end of its step.
+# Names of the events at the beginning and the end of a step.
+STARTED, FINISHED, FAILED = "started", "finished", "failed"
+# Other events that a process writes.
 EVENTS_BY_NAME: dict[str, Any] = {
     event.__name__: event for event in (StepProgressed, MetricLogged, StepWarned)
 }
+
+
+@dataclass(frozen=True, kw_only=True)
+class StepCall:
+    """Call of a step's process, as values of JSON; who starts the process adds `machine`.
+
+    Paths are absolute. `finished` maps the ids of finished steps to their fingerprints, and `events` is the
+    file for the events.
+    """
+
+    out: str
+    step: str
+    fingerprint: str
+    finished: Mapping[str, str]
+    events: str
+    text: str
+    path: str | None
+    overrides: Sequence[str]
+    plugins: Sequence[str]
+    blocked: Sequence[str]
+    machine: Mapping[str, Any] = field(default_factory=dict)
+
+    @classmethod
+    def read(cls, line: bytes) -> StepCall:
+        """Return the call in a line of JSON."""
+        return cls(**json.loads(line))
+
+    def build_machine(self) -> Machine:
+        """Return the share of a machine that the step may use."""
+        return Machine(**{**self.machine, "devices": tuple(self.machine["devices"])})
 
 
 class LaunchedError(EmbergeError):
@@ -29,7 +63,7 @@ def build_failed_event(error: Exception) -> dict[str, Any]:
     code = error.exit_code if isinstance(error, EmbergeError) else None
     lines = [] if code is not None else traceback.format_exception(error)
     facts = {"kind": type(error).__name__, "message": str(error), "exit_code": code}
-    return {"event": "failed", **facts, "traceback": "".join(lines)}
+    return {"event": FAILED, **facts, "traceback": "".join(lines)}
 
 
 def rebuild_error(event: Mapping[str, Any]) -> Exception:

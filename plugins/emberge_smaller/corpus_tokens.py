@@ -1,17 +1,49 @@
-"""The tokens of a corpus as a model reads it: counted, and compared between a tokenizer and its cut form."""
+"""Tokens of a corpus as a tokenizer reads it: counted, and compared between a tokenizer and its cut form."""
 
 from __future__ import annotations
 
 import itertools
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 from emberge import CheckpointError
 from emberge.encoding import TEXTS_AT_ONCE
+from emberge.model_folder import Checkpoint
+from emberge_encoder import load_tokenizer
 from numpy.typing import NDArray
 
-from emberge_smaller.token_vectors import count_tokens
+
+def read_tokenizer(folder: Path) -> Any:
+    """Return the tokenizer of a model folder in its fast form, without truncation and padding.
+
+    Raises:
+        CheckpointError: if it cannot be loaded, or has no fast form.
+    """
+    tokenizer_folder = Checkpoint(folder).tokenizer_folder
+    tokenizer = getattr(load_tokenizer(tokenizer_folder), "backend_tokenizer", None)
+    if tokenizer is None:
+        raise CheckpointError(f"{folder}: its tokenizer has no fast form (tokenizer.json)")
+    tokenizer.no_truncation()
+    tokenizer.no_padding()
+    return tokenizer
+
+
+def count_rows(tokenizer: Any) -> int:
+    """Return the number of rows of a table with one for each id, gaps included: the largest id + 1."""
+    return int(max(tokenizer.get_vocab(with_added_tokens=True).values())) + 1
+
+
+def count_tokens(tokenizer: Any, texts: Iterable[str], size: int) -> tuple[NDArray[np.int64], int]:
+    """Return how often each token occurs in texts, int64 [size], and the number of texts."""
+    counts, texts_seen, remaining = np.zeros(size, np.int64), 0, iter(texts)
+    while batch := list(itertools.islice(remaining, TEXTS_AT_ONCE)):
+        encodings = tokenizer.encode_batch(batch, add_special_tokens=False)
+        ids = itertools.chain.from_iterable(encoding.ids for encoding in encodings)
+        counts += np.bincount(np.fromiter(ids, np.int64), minlength=size)
+        texts_seen += len(batch)
+    return counts, texts_seen
 
 
 def count_with_prompts(
