@@ -13,7 +13,7 @@ import xxhash
 
 from emberge.errors import CheckpointError
 from emberge.model_folder import ADAPTER_CONFIG, Checkpoint, find_model_name, read_object
-from emberge.tensor_files import RemoteFile, TensorReader, read_provenance
+from emberge.tensor_files import RemoteFile, read_provenance
 from emberge.tensor_names import TensorNames, is_buffer
 
 ORIGIN_KEY = "adapter_of"
@@ -141,6 +141,8 @@ def hash_origin(names: TensorNames, checkpoint: Checkpoint) -> str | None:
     Name prefixes, shards, the tokenizer, heads and modules after the trunk do not change the hash. It is None
     for weights on a server, as fetching the samples takes too long.
     """
+    from emberge.tensor_files import TensorReader
+
     modules = tuple(filter(None, checkpoint.folder_by_prefix))
     hasher = xxhash.xxh3_128()
     with TensorReader() as reader:
