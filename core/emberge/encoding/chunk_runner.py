@@ -222,7 +222,9 @@ class ChunkRunner:
         )
         # With gradient checkpointing a block runs again in the backward pass, outside of this context. It
         # would compute attention in the other way there, and torch refuses activations that differ.
-        if not in_bfloat16 or longest > PLAIN_ATTENTION or _recomputes_blocks(encoder.module):
+        modules = encoder.module.modules()
+        recomputes_blocks = any(getattr(m, "gradient_checkpointing", False) for m in modules)
+        if not in_bfloat16 or longest > PLAIN_ATTENTION or recomputes_blocks:
             return contextlib.nullcontext()
         return sdpa_kernel(SDPBackend.MATH)
 
@@ -245,11 +247,6 @@ def set_torch_seed(device: torch.device, seed: int) -> None:
         torch.default_generator.manual_seed(seed)
     else:
         torch.manual_seed(seed)
-
-
-def _recomputes_blocks(module: nn.Module) -> bool:
-    """Return whether transformers' gradient checkpointing is on in a module."""
-    return any(getattr(part, "gradient_checkpointing", False) for part in module.modules())
 
 
 class _GraphBudget:

@@ -60,7 +60,9 @@ class Ragged:
         prompts = np.fromiter((t.prompt_length for t in texts), np.int32, len(texts))
         media = {index: text.media for index, text in enumerate(texts) if text.media}
         offsets = np.concatenate([[0], np.cumsum(lengths)])
-        return cls(ids, offsets, prompts, media, _join_types(texts), _mark_queries(texts))
+        are_queries = np.fromiter((text.is_query for text in texts), np.bool_, len(texts))
+        queries = are_queries if are_queries.any() else None
+        return cls(ids, offsets, prompts, media, _join_types(texts), queries)
 
     @classmethod
     def load(cls, folder: Path) -> Ragged:
@@ -85,12 +87,6 @@ def _join_types(texts: Sequence[TokenisedText]) -> NDArray[np.int8] | None:
         for text, empty in zip(texts, zeros, strict=True)
     ]
     return np.concatenate(parts)
-
-
-def _mark_queries(texts: Sequence[TokenisedText]) -> NDArray[np.bool_] | None:
-    """Return the mask of queries among texts; None without any."""
-    marks = np.fromiter((text.is_query for text in texts), np.bool_, len(texts))
-    return marks if marks.any() else None
 
 
 class RaggedWriter:

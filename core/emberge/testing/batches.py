@@ -176,10 +176,9 @@ def with_layers_and_guide(loss: Loss, batch: Embeddings) -> Embeddings:
     }
     width = batch.anchor.shape[-1]
     guide_vectors = torch.randn(width, width, generator=torch.Generator().manual_seed(9))
-    guide = dataclasses.replace(
-        change_embeddings(batch, lambda t: _flatten_tokens(batch, t) @ guide_vectors),
-        similarity=COSINE,
-    )
+    has_tokens = batch.similarity.kind == "token_vectors"
+    guided = change_embeddings(batch, lambda t: (t.sum(-2) if has_tokens else t) @ guide_vectors)
+    guide = dataclasses.replace(guided, similarity=COSINE)
     return dataclasses.replace(batch, layers=layers, guide=guide)
 
 
@@ -192,11 +191,6 @@ def change_embeddings(batch: Embeddings, change: Callable[[Tensor], Tensor]) -> 
         negative=change(batch.negative),
         layers={name: change_embeddings(inner, change) for name, inner in batch.layers.items()},
     )
-
-
-def _flatten_tokens(batch: Embeddings, vectors: Tensor) -> Tensor:
-    """Return a vector for each text: the sum of its tokens' vectors, if the batch has these."""
-    return vectors.sum(-2) if batch.similarity.kind == "token_vectors" else vectors
 
 
 def stack_columns(batch: Embeddings) -> Tensor:

@@ -81,10 +81,6 @@ def _is_close(first: Tensor, second: Tensor, tolerance: float = 2e-5) -> bool:
     return bool((first - second).abs().max() <= tolerance * scale)
 
 
-def _zero_first_row(values: Tensor) -> Tensor:
-    return torch.cat([torch.zeros_like(values[:1]), values[1:]])
-
-
 @dataclass(frozen=True)
 class _LossTrial:
     """Loss and batch on which the laws are checked."""
@@ -123,7 +119,9 @@ class _LossTrial:
         batch_by_case = {
             "a plain batch": batch,
             "zero vectors": change_embeddings(batch, torch.zeros_like),
-            "a row of zero vectors": change_embeddings(batch, _zero_first_row),
+            "a row of zero vectors": change_embeddings(
+                batch, lambda t: torch.cat([torch.zeros_like(t[:1]), t[1:]])
+            ),
             "equal texts": dataclasses.replace(
                 change_embeddings(batch, lambda t: t * 0 + equal),
                 text_id=torch.zeros_like(batch.text_id),
