@@ -184,8 +184,6 @@ TOGETHER = {
     "core/data/test_media_rows.py": "emberge_encoder.media.media_decoding",
     "core/encoding/test_cache_combinations.py": BATCHES_OF_TRAINING,
     "core/files/test_synced_renames.py": "emberge_evaluate.scoring",
-    "core/merging/test_full_disk.py": "emberge.tensor_files.tensor_writer",
-    "core/merging/test_whole_models.py": "emberge.model_folder.model_files",
     "core/training/loop/test_packing.py": "emberge.encoding.token_pass",
     "house/test_public_names.py": "emberge.options.component_pages",
     "merge_recipes/test_bidirlm_recipes.py": "emberge_mteb.hub_tasks",

@@ -145,7 +145,7 @@ def hash_origin(names: TensorNames, checkpoint: Checkpoint) -> str | None:
 
     modules = tuple(filter(None, checkpoint.folder_by_prefix))
     hasher = xxhash.xxh3_128()
-    with TensorReader() as reader:
+    with checkpoint.open_reader() as reader:
         for name, spec in sorted(names.specs.items()):
             if name in names.heads or is_buffer(name) or (modules and name.startswith(modules)):
                 continue

@@ -197,9 +197,8 @@ def _add_tensors(
     if any(model.adapter is not None for model in request.inputs):
         from emberge.merging.adapter_reader import warn_of_adapter
 
-        adapted = ((m.name, checkpoints.get(m.name)) for m in request.inputs)
-        texts = (text for name, one in adapted for text in warn_of_adapter(name, one))
-        warnings += dict.fromkeys(texts)
+        for model in request.inputs:
+            warnings += warn_of_adapter(model.name, checkpoints.get(model.name))
     matched = TensorMatcher(request, template, template_names, names_by_model).match()
     problems = [*plan.problems, *(matched.problems if folders.are_comparable else ())]
     layers = {t.name: find_layer(t.name) for t in matched.tensors}
@@ -216,7 +215,7 @@ def _add_tensors(
         plan = add_effective_weights(plan)
     if not plan.problems:
         matched.warnings += list_token_warnings(request, template, checkpoints)
-    return replace(plan, warnings=(*warnings, *matched.warnings))
+    return replace(plan, warnings=tuple(dict.fromkeys([*warnings, *matched.warnings])))
 
 
 def _match_tokens(

@@ -197,10 +197,8 @@ def build_header(plan: MergePlan, provenance: Mapping[str, Any]) -> dict[str, st
     if request.base is not None:
         facts["base"] = {"name": request.base.name, **facts_by_model[request.base.name]}
     our_facts = provenance.get(PROVENANCE_KEY)
-    header: dict[str, Any] = {**provenance, PROVENANCE_KEY: facts}
-    if isinstance(our_facts, Mapping):
-        header[PROVENANCE_KEY] = {**facts, **our_facts}
-    return build_header_texts(header)
+    facts |= our_facts if isinstance(our_facts, Mapping) else {}
+    return build_header_texts({**provenance, PROVENANCE_KEY: facts})
 
 
 def merge_jobs(plan: MergePlan, reader: TensorReader) -> Iterator[TensorJob]:
