@@ -141,8 +141,6 @@ def hash_origin(names: TensorNames, checkpoint: Checkpoint) -> str | None:
     Name prefixes, shards, the tokenizer, heads and modules after the trunk do not change the hash. It is None
     for weights on a server, as fetching the samples takes too long.
     """
-    from emberge.tensor_files import TensorReader
-
     modules = tuple(filter(None, checkpoint.folder_by_prefix))
     hasher = xxhash.xxh3_128()
     with checkpoint.open_reader() as reader:
