@@ -62,6 +62,10 @@ class OutFolder:
         clear_torn(self.work)
         clear_torn(self.store, deep=True)
 
+    def describe_full_disk(self) -> str:
+        """Return the message about a full disk, with the remedy."""
+        return f"the disk of {self.path} is full; make room and run again: what is done is kept"
+
     def locate_link(self, step: str) -> Path:
         """Return `OUT/<id>`, the link to the step's current result."""
         return self.path / name_folder(step)

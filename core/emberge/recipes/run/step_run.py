@@ -121,9 +121,7 @@ def explain_disk_full(out_folder: OutFolder) -> Iterator[None]:
     except OSError as error:
         if error.errno not in (errno.ENOSPC, errno.EDQUOT):
             raise
-        raise EmbergeError(
-            f"the disk of {out_folder.path} is full; make room and run again: what is done is kept"
-        ) from error
+        raise EmbergeError(out_folder.describe_full_disk()) from error
 
 
 def import_modules(names: Iterable[str]) -> None:
