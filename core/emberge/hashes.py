@@ -76,7 +76,7 @@ class HashCache:
             folder = None
         self._table = folder / "hashes.json" if folder is not None else None
         self._reading = reading
-        self._kept: Mapping[str, str] | None = None  # read when the first large file is met
+        self._stored: Mapping[str, str] | None = None  # read when the first large file is met
         self._known: dict[str, str] = {}
         self._new: dict[str, str] = {}
 
@@ -86,8 +86,8 @@ class HashCache:
         key, is_large = _build_key(status), status.st_size >= LARGE_FILE_BYTES
         digest = self._known.get(key)
         if digest is None and is_large and self._table is not None:
-            self._kept = _read_table(self._table) if self._kept is None else self._kept
-            digest = self._kept.get(key)
+            self._stored = _read_table(self._table) if self._stored is None else self._stored
+            digest = self._stored.get(key)
         if digest is None:
             if is_large:
                 self._reading()

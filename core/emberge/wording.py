@@ -21,7 +21,7 @@ _JOINERS = "\u200c\u200d"
 # Endings of nouns whose plural is not formed with "s" alone.
 _ENDINGS = ((r"(?<![aeiou])y$", "ies"), (r"(s|x|z|ch|sh)$", r"\1es"))
 # Markdown's special characters, and beginnings of a line that make it a list item or a rule.
-_SPECIAL_TEXT = re.compile(r"([\\`*{}\[\]<>#|~]|(?<![^\W_])_|_(?![^\W_])|&(?=#?\w+;))")
+_MARKDOWN_SPECIALS = re.compile(r"([\\`*{}\[\]<>#|~]|(?<![^\W_])_|_(?![^\W_])|&(?=#?\w+;))")
 _OPENING = re.compile(r"^(?=[-+=](?:[-=\s]|$))|^(\d+)(?=[.)](?:\s|$))")
 # Absolute paths, with spaces between quotes, plus signs, ends of the text and a colon; else one of at least
 # two names within a text that is no address.
@@ -143,7 +143,7 @@ def to_markdown(text: str) -> Markdown:
     """Return plain text as one line of Markdown that is displayed unchanged."""
     if isinstance(text, Markdown):
         return text
-    escaped = _SPECIAL_TEXT.sub(r"\\\1", make_printable(" ".join(text.split())))
+    escaped = _MARKDOWN_SPECIALS.sub(r"\\\1", make_printable(" ".join(text.split())))
     return Markdown(_OPENING.sub(r"\1\\", escaped))
 
 

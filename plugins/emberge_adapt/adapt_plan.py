@@ -90,7 +90,8 @@ class TrainingSettings:
 class AdaptPlan:
     """Plan of a recipe: inputs as the recipe names them, the effort, the sizes of parts, and settings."""
 
-    data: Mapping[str, Any]
+    data_entry: Mapping[str, Any]
+    """The data's keys as a recipe writes them: `path` or `hub`, and others."""
     model: str
     training: TrainingSettings
     rows: int

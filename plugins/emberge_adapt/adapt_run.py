@@ -107,7 +107,7 @@ def _build_plan(
 ) -> AdaptPlan:
     dev_rows, test_rows = count_held_out_rows(facts.rows, has_test=request.test is not None)
     return AdaptPlan(
-        data=data.entry,
+        data_entry=data.entry,
         model=request.model,
         training=choose_training(
             facts,

@@ -32,7 +32,7 @@ def write_recipe(plan: AdaptPlan) -> str:
     return _load_template().render(
         plan=plan,
         batch_size=BATCH_SIZE,
-        source=plan.data.get("path", plan.data.get("hub")),
+        source=plan.data_entry.get("path", plan.data_entry.get("hub")),
         training=plan.training,
         members=members,
         parts="$generated" if is_generated else "$parts",

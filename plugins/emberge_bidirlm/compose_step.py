@@ -10,10 +10,10 @@ from typing import Any
 from emberge import Artifact, EmbergeError, ModelRef, Preflight, Problem, Step, Workspace
 from emberge.model_folder import Checkpoint
 
+from emberge_bidirlm.composed_class import RopeFrom
 from emberge_bidirlm.composition import Composition
 from emberge_bidirlm.processors import build_processor_config, list_token_names
 from emberge_bidirlm.specialist import Specialist, TowerKind
-from emberge_bidirlm.target import RopeFrom
 
 _TOWER_KINDS: tuple[TowerKind, ...] = ("vision", "audio")
 _OPENING_NOTE = (
@@ -158,7 +158,7 @@ def _build(composition: Composition, content: list[str], workspace: Workspace) -
         key=[composition.key, content],
         models={tensor.name: tensor.source for tensor in composition.tensors},
         files=composition.files,
-        complete=composition.complete,
+        complete=composition.complete_result,
     )
 
 
@@ -173,7 +173,7 @@ def _describe_result(composition: Composition) -> dict[str, Any]:
         for kind, entry in composition.specialists.items()
     }
     facts: dict[str, Any] = {
-        "class": composition.target.architecture,
+        "class": composition.composed_class.architecture,
         "rope_theta": composition.rope["rope_theta"],
         "towers": towers,
         "parameters": sum(tensor.spec.elements for tensor in composition.tensors),

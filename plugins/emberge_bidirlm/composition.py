@@ -18,6 +18,13 @@ from emberge.tensor_names import TensorNames, is_vocabulary
 from emberge_encoder import Layout, is_causal, write_modalities
 
 from emberge_bidirlm.as_encoder import build_encoder_layout, load_trunk_config
+from emberge_bidirlm.composed_class import (
+    TRUNK_PREFIX,
+    ComposedClass,
+    RopeFrom,
+    choose_class,
+    compute_rope_parameters,
+)
 from emberge_bidirlm.owned_rows import build_owned_rows
 from emberge_bidirlm.processors import (
     REPLACED_FILES,
@@ -27,13 +34,6 @@ from emberge_bidirlm.processors import (
     list_token_names,
 )
 from emberge_bidirlm.specialist import Specialist, TowerKind
-from emberge_bidirlm.target import (
-    TRUNK_PREFIX,
-    ComposedClass,
-    RopeFrom,
-    choose_target,
-    compute_rope_parameters,
-)
 
 _MEDIA_BY_TOWER: Mapping[TowerKind, str] = {"vision": "image", "audio": "audio"}
 _TOKEN_REMEDY = (
@@ -103,9 +103,9 @@ class Composition:
         return tuple(JoinedFacts.of(self.text, self.checkpoints, chosen=True, towers=True).warnings)
 
     @cached_property
-    def target(self) -> ComposedClass:
+    def composed_class(self) -> ComposedClass:
         """The class of the composed model."""
-        return choose_target(self.specialists)
+        return choose_class(self.specialists)
 
     @property
     def checkpoints(self) -> dict[str, Checkpoint]:
@@ -163,12 +163,13 @@ class Composition:
             if name.startswith(modules):
                 tensors.append(ComposedTensor(name, self.text.specs[name], text))
         for kind, specialist in self.specialists.items():
-            for name, spec in specialist.tower.items():
-                tensors.append(ComposedTensor(self.target.name(name), spec, self.model_names[kind]))
+            for canonical, spec in specialist.tower.items():
+                name = self.composed_class.rename_tensor(canonical)
+                tensors.append(ComposedTensor(name, spec, self.model_names[kind]))
         return tensors
 
-    def _join_embeddings(self, own: TensorSpec) -> TensorSpec:
-        """Return the embeddings of the joined vocabulary; `own` are the text model's."""
+    def _join_embeddings(self, text_embedding: TensorSpec) -> TensorSpec:
+        """Return the embeddings of the joined vocabulary; `text_embedding` are the text model's."""
         tokens = self.tokens
         found = [
             (trunk.find_embedding(), tokens.row_maps.get(name))
@@ -176,21 +177,21 @@ class Composition:
         ]
         sources = [(spec, row_map) for spec, row_map in found if spec is not None and row_map]
         if tokens.rows is None or not sources:
-            return own
+            return text_embedding
         return build_owned_rows(sources, tokens.rows)
 
     def _build_files(self) -> dict[str, Any]:
         names = list_token_names(self.specialists)
         contents: dict[str, Any] = {
-            "config.json": self.target.build_config(self.text, self.rope, self.rows),
+            "config.json": self.composed_class.build_config(self.text, self.rope, self.rows),
             "processor_config.json": build_processor_config(
-                self.specialists, self.target.processor
+                self.specialists, self.composed_class.processor
             ),
             "chat_template.jinja": build_chat_template(names),
         }
         return {self.text.locate_in_trunk(name): content for name, content in contents.items()}
 
-    def complete(self, folder: Path) -> None:
+    def complete_result(self, folder: Path) -> None:
         """Write the modules and the tokenizer into an otherwise finished result."""
         trunk = folder / self.text.folder_by_prefix[""]
         self.tokens.write(folder, trunk)

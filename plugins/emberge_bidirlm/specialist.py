@@ -1,4 +1,4 @@
-"""Specialists of one further kind of input: a text trunk with a tower and a projector."""
+"""Models for one more kind of input: a text trunk with a tower and a projector."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ class _Family:
     """
 
     model_type: str
-    called: str
-    config: str
-    width: str
-    tower: tuple[str, ...]
+    display_name: str
+    config_key: str
+    width_key: str
+    tower_prefixes: tuple[str, ...]
     tokens: Mapping[str, str]
     marks: Mapping[str, str]
 
@@ -38,10 +38,10 @@ class _Family:
 _FAMILY_BY_TOWER: Mapping[TowerKind, _Family] = {
     "vision": _Family(
         model_type="qwen3_vl",
-        called="Qwen3-VL",
-        config="vision_config",
-        width="out_hidden_size",
-        tower=("visual.",),
+        display_name="Qwen3-VL",
+        config_key="vision_config",
+        width_key="out_hidden_size",
+        tower_prefixes=("visual.",),
         tokens={
             "image_token": "image_token_id",
             "video_token": "video_token_id",
@@ -52,10 +52,10 @@ _FAMILY_BY_TOWER: Mapping[TowerKind, _Family] = {
     ),
     "audio": _Family(
         model_type="qwen3_asr",
-        called="Qwen3-ASR",
-        config="audio_config",
-        width="output_dim",
-        tower=("audio_tower.", "multi_modal_projector."),
+        display_name="Qwen3-ASR",
+        config_key="audio_config",
+        width_key="output_dim",
+        tower_prefixes=("audio_tower.", "multi_modal_projector."),
         tokens={"audio_token": "audio_token_id"},
         marks={"audio_bos_token": "<|audio_start|>", "audio_eos_token": "<|audio_end|>"},
     ),
@@ -76,16 +76,16 @@ class Specialist:
     def __post_init__(self) -> None:
         model_type = self.checkpoint.config.get("model_type")
         family = _FAMILY_BY_TOWER[self.kind]
-        if model_type != family.model_type or not self.checkpoint.config.get(family.config):
+        if model_type != family.model_type or not self.checkpoint.config.get(family.config_key):
             raise CheckpointError(
                 f"{self.checkpoint.folder}: is a '{model_type}' without the {self.kind} tower that is asked "
-                f"of it; name a {family.called} as transformers loads it ('{family.model_type}', with "
-                f"{family.config})"
+                f"of it; name a {family.display_name} as transformers loads it ('{family.model_type}', with "
+                f"{family.config_key})"
             )
         if self.checkpoint.has_weights and not self.tower:
             raise CheckpointError(
                 f"{self.checkpoint.folder}: has no tensor of the {self.kind} tower "
-                f"({family.tower[0]}…); get the whole model"
+                f"({family.tower_prefixes[0]}…); get the whole model"
             )
 
     @functools.cached_property
@@ -96,14 +96,14 @@ class Specialist:
     @property
     def tower_config(self) -> dict[str, Any]:
         """The tower's part of the config, with the class's defaults."""
-        # As it is saved inside another: without what every config of transformers has beside.
-        config: dict[str, Any] = self.config.to_diff_dict()[_FAMILY_BY_TOWER[self.kind].config]
+        # As saved inside a composite config: without the keys that every config has.
+        config: dict[str, Any] = self.config.to_diff_dict()[_FAMILY_BY_TOWER[self.kind].config_key]
         return dict(config)
 
     @property
     def width(self) -> int:
         """The size of the projector's output vectors, which the trunk reads."""
-        return int(self.tower_config[_FAMILY_BY_TOWER[self.kind].width])
+        return int(self.tower_config[_FAMILY_BY_TOWER[self.kind].width_key])
 
     @functools.cached_property
     def trunk(self) -> TensorNames:
@@ -113,7 +113,7 @@ class Specialist:
     @functools.cached_property
     def tower(self) -> dict[str, TensorSpec]:
         """The tensors of tower and projector by canonical name, sorted."""
-        starts = _FAMILY_BY_TOWER[self.kind].tower
+        starts = _FAMILY_BY_TOWER[self.kind].tower_prefixes
         tower_names = sorted(name for name in self.trunk.left_out if name.startswith(starts))
         return {name: self.checkpoint.tensor_names.specs[name] for name in tower_names}
 

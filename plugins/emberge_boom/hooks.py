@@ -6,8 +6,8 @@ from emberge import make_hook
 
 register_samplers = make_hook(
     bagging="emberge_boom.bagging:Bagging",
-    cluster="emberge_boom.by_study:Cluster",
-    conflict="emberge_boom.by_study:Conflict",
+    cluster="emberge_boom.study_samplers:Cluster",
+    conflict="emberge_boom.study_samplers:Conflict",
     core_subset="emberge_boom.core_subset:CoreSubset",
     keep="emberge_boom.keep:Keep",
 )

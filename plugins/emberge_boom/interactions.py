@@ -89,6 +89,7 @@ class Interactions(StudyOptions, Step):
 
     produces = "file"
 
+    # The trainings' results, set by `gather`; no option.
     _runs: dict[str, StepRef] = field(default_factory=dict)
 
     def __post_init__(self) -> None:

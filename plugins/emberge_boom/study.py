@@ -107,9 +107,8 @@ class Study:
 
         criterion, cut = ("maxclust", count) if distance is None else ("distance", distance)
         members: dict[int, list[str]] = {}
-        for name, label in zip(
-            self.names, hierarchy.fcluster(self.tree, cut, criterion=criterion), strict=True
-        ):
+        labels = hierarchy.fcluster(self.tree, cut, criterion=criterion)
+        for name, label in zip(self.names, labels, strict=True):
             members.setdefault(int(label), []).append(name)
         clusters = map(tuple, members.values())
         return tuple(

@@ -87,7 +87,7 @@ class LayerSoftmax(MergeStrategy):
         if self.normalise == "none":
             return norms[name]
         by = torch.stack(list(norms.values())).mean() if self.normalise == "mean" else base[name]
-        # Nothing to divide by: a model where nothing moved, or a layer of zeros, has equal weights.
+        # Without a norm to divide by (no model moved, or the base's layer is zero) all models weigh alike.
         return norms[name] / by if float(by) > 0 else torch.zeros_like(norms[name])
 
     def formula(self, block: Block, stats: Stats) -> WeightedSum:

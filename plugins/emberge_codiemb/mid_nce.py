@@ -24,8 +24,10 @@ class MidNCE(OuterLoss):
     model's depth, pooled as the model pools. The positives of an anchor are those of its texts that have a
     score of at least `least_score`; its other texts and the texts of other rows are its negatives. So a row
     without a match has no anchor, but its texts are still negatives of other rows. Scores are from 0 to 1:
-    the 5 of STS-B is 1. A batch without a match gives 0. The option `cross_rank` of `mid_nce`, not that of
-    the inner loss, decides whether texts of all ranks are gathered; by default they are not.
+    the 5 of STS-B is 1.
+
+    A batch without a match gives 0. The option `cross_rank` of `mid_nce`, not that of the inner loss, decides
+    whether texts of all ranks are gathered; by default they are not.
 
     `layer: null` takes the final embedding, so `mid_nce: {layer: null}` alone is the paper's InfoNCE baseline
     for similarity data. The example has the paper's whole loss for similarity, with the weights of its code.

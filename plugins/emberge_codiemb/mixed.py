@@ -63,15 +63,15 @@ class _MixedTogether(Batches):
     """Sequence whose batch n joins batch n of every given sequence; each row comes about once."""
 
     def __init__(self, sequences: Sequence[Batches]) -> None:
-        self._drawn = sequences
+        self._sequences = sequences
 
     def __len__(self) -> int:
-        return max(1, len(self._drawn[0]) // len(self._drawn))
+        return max(1, len(self._sequences[0]) // len(self._sequences))
 
     def __getitem__(self, number: int) -> Batch:
         if not 0 <= number < len(self):
             raise IndexError(f"batch {number} of {len(self)}")
-        return Batch(tuple(part for each in self._drawn for part in each[number].parts))
+        return Batch(tuple(part for each in self._sequences for part in each[number].parts))
 
     def kinds(self) -> frozenset[tuple[str, Negatives]]:
-        return self._drawn[0].kinds()
+        return self._sequences[0].kinds()

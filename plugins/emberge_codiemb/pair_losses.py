@@ -12,10 +12,10 @@ from emberge.numerics import apply_blockwise, find_lowest_score
 if TYPE_CHECKING:
     from torch import Tensor
 
-# A spread below this, or below what rounding makes of equal numbers, is none.
-LARGEST_NO_SPREAD = 1e-8
-# Scores no further apart are equal.
-LARGEST_TIE_GAP = 1e-8
+# With a smaller spread, or with one that rounding makes of equal numbers, numbers count as equal.
+SMALLEST_SPREAD = 1e-8
+# Scores that differ by no more than this count as equal.
+TIE_TOLERANCE = 1e-8
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -75,9 +75,9 @@ class Pearson(PairLoss):
         centred_scores = (score - score.sum() / count).masked_fill(~scored, 0.0)
         squares = torch.stack([centred_closeness.square().sum(), centred_scores.square().sum()])
         eps = torch.finfo(closeness.dtype).eps
-        smallest_variance = max(LARGEST_NO_SPREAD, 4 * eps * math.sqrt(len(closeness))) ** 2
+        smallest_variance = max(SMALLEST_SPREAD, 4 * eps * math.sqrt(len(closeness))) ** 2
         varies = (squares > smallest_variance).all()
-        # The root of what is no spread has no gradient, so it is taken of a one instead.
+        # The root of zero has no gradient, so without a spread the root of one is taken.
         lengths = torch.where(varies, squares, 1.0).sqrt()
         covariance = (centred_closeness * centred_scores).sum()
         return torch.where(varies, 1 - covariance / lengths.prod(), 0 * covariance)
@@ -122,7 +122,7 @@ class PRO(TemperedPairLoss):
         def block(rows: slice) -> Tensor:
             """Return each pair's term, and 1 if the pair has a term, else 0 [rows, 2]."""
             gap = score[rows, None] - score[None]
-            is_below = (gap > LARGEST_TIE_GAP) & scored[rows, None] & scored[None]
+            is_below = (gap > TIE_TOLERANCE) & scored[rows, None] & scored[None]
             logits = (scaled * gap).masked_fill(~is_below, find_lowest_score(scaled))
             positive_logits = scaled[rows] * gap.masked_fill(~is_below, 0.0).amax(1)
             others_logsumexp = logits.logsumexp(1) - positive_logits

@@ -53,9 +53,9 @@ class EmbeddingStore:
     list alone decides which texts are embedded together, so a killed run that is continued ends with the same
     bytes. Ranks take turns.
 
-    `model` identifies all that decides an embedding except prompt, length and text: the checkpoint's
+    `model_key` identifies all that decides an embedding except prompt, length and text: the checkpoint's
     fingerprint and the options of its backbone. `progress(done, total, unit)` is called after every chunk.
-    `name` is the model's name in messages.
+    `model_name` is the model's name in messages.
     """
 
     def __init__(
@@ -63,23 +63,23 @@ class EmbeddingStore:
         store: Path,
         encoder: Encoder,
         *,
-        model: str,
+        model_key: str,
         token_budget: int | None = None,
         progress: Callable[..., None] | None = None,
         ranks: RankGroup = SINGLE_RANK,
-        name: str = "the model",
+        model_name: str = "the model",
     ) -> None:
         self.store = store
         self.encoder = encoder
-        self._model = model
+        self._model_key = model_key
         self._ranks = ranks
-        self._embedder = TextEmbedder(encoder, token_budget=token_budget, model=name)
+        self._embedder = TextEmbedder(encoder, token_budget=token_budget, model=model_name)
         self._progress = progress
 
     def embed(
         self, texts: Sequence[str], *, prompt: str = "", max_length: int | None = None
     ) -> Vectors:
-        """Return embeddings in the order of `texts`, each text with `prompt` before it.
+        """Return embeddings in the order of `texts`, each read as a document with `prompt` before it.
 
         Raises:
             CheckpointError: if embeddings are not finite.
@@ -137,10 +137,10 @@ class EmbeddingStore:
         self,
         keys: bytes,
         tokenise: Callable[[NDArray[np.int64]], Sequence[TokenisedText]],
-        *parts: str,
+        *key_parts: str,
     ) -> Vectors:
         """Return the vectors of texts with these keys of 16 bytes each, computed where they are missing."""
-        name = "\x1f".join((self._model, *parts, _hash(keys).hex()))
+        name = "\x1f".join((self._model_key, *key_parts, _hash(keys).hex()))
         folder = self.store / "embeddings" / hashlib.sha256(name.encode()).hexdigest()[:32]
         _, first, inverse = np.unique(
             np.frombuffer(keys, "V16"), return_index=True, return_inverse=True

@@ -200,7 +200,7 @@ def _number_entries(entries: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]
     for index, entry in enumerate(entries):
         name = str(entry.get("name", ""))
         number = {"idx": index, "name": str(index) if not name or name.isdigit() else name}
-        numbered.append({**number, **entry, **number})
+        numbered.append({**number, **entry, **number})  # the numbers first, and the new ones
     return numbered
 
 

@@ -53,7 +53,7 @@ class StaticEncoder:
         self._tokenizer.no_truncation()
         embedding.embedding.float()
         self._modules = StaticModules(embedding.embedding, tail)
-        self._ignored = self._find_ignored_token()
+        self._ignored_id = self._find_ignored_token()
 
     def _find_ignored_token(self) -> int | None:
         """Return the id of the unknown token if its vector is zero and the mean is scaled to length one.
@@ -87,7 +87,7 @@ class StaticEncoder:
 
     @property
     def tokenizer_fingerprint(self) -> str:
-        parts = ["static", self._tokenizer.to_str(), str(self._max_length), str(self._ignored)]
+        parts = ["static", self._tokenizer.to_str(), str(self._max_length), str(self._ignored_id)]
         return hashlib.sha256("\x1f".join(parts).encode()).hexdigest()
 
     def tokenise(
@@ -99,7 +99,7 @@ class StaticEncoder:
         encodings = self._tokenizer.encode_batch(prompted_texts, add_special_tokens=False)
         # The mean is over all tokens, so that a prompt's are not set apart.
         return [
-            TokenisedText([id_ for id_ in encoding.ids[:limit] if id_ != self._ignored])
+            TokenisedText([id_ for id_ in encoding.ids[:limit] if id_ != self._ignored_id])
             for encoding in encodings
         ]
 

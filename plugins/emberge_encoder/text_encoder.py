@@ -10,12 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from emberge import CheckpointError, Encoder, EncoderFacts
 from emberge.contracts import PredictionFacts
-from emberge.model_folder import (
-    Checkpoint,
-    TrunkConfig,
-    read_object,
-    read_settings,
-)
+from emberge.model_folder import Checkpoint, TrunkConfig, read_object, read_settings
 
 from emberge_encoder.layout import Layout
 from emberge_encoder.layout_options import LayoutOptions, refuse_blind_pooling
@@ -52,8 +47,8 @@ _MESSAGE_BY_CAUSAL_LOSS = {
     ),
 }
 _NO_MASK_MESSAGE = (
-    "its tokenizer has no mask token; name a token that texts do not have, where the model is made an "
-    "encoder, as_encoder: {mask_token: …}"
+    "its tokenizer has no mask token; name a token that no text contains in the step that made the encoder: "
+    "as_encoder: {mask_token: …}"
 )
 _LORA_MESSAGE = "lora trains no head that predicts tokens; leave it out for losses over tokens"
 
@@ -98,7 +93,7 @@ class TextEncoder(LayoutOptions):
     """Begin with a new head for losses over tokens, which train the checkpoint's own by default; needed if
     the checkpoint has none, except where the head only shares the embeddings."""
     freeze: tuple[str, ...] = ()
-    """Parts of the transformer that are not trained and saved unchanged, such as `[visual, audio_tower]`."""
+    """Parts of the transformer that get no gradient and are saved as they are: `[visual, audio_tower]`."""
     resample: bool = False
     """Convert clips of another sampling rate, which are otherwise errors."""
     shrink: bool = False

@@ -168,7 +168,7 @@ def find_arms(columns: Iterable[Column]) -> tuple[Arm, ...]:
 
 
 def _build_arm(key: ColumnKey, several: Sequence[Column], taken_names: set[str]) -> Arm:
-    """Return the arm of several columns, of another name if a column has its name.
+    """Return the arm of columns that differ by seed alone, by another name if a column has that one.
 
     If trainings have several seeds, the seeds of an evaluation are not independent draws: each model counts
     once, with its mean over the evaluation's seeds.

@@ -28,7 +28,7 @@ from emberge_fine_tuned.task_data import TaskData, load_task
 
 @dataclass(frozen=True, kw_only=True)
 class FineTuned(TuningOptions, Evaluator):
-    """Scores of models after they were fine-tuned on tasks, as BidirLM is judged by (arXiv:2604.02045).
+    """Scores of models after fine-tuning on tasks, as BidirLM's paper evaluates models (arXiv:2604.02045).
 
     `tasks` are named tasks of the hub (GLUE, XTREME without its questions, XTREME-R, XNLI and others), `data`
     are tasks with the user's own rows. Each task gets a fresh head. The head of a whole text is a dense
@@ -67,7 +67,7 @@ class FineTuned(TuningOptions, Evaluator):
         if not (self.tasks or self.data):
             raise ValueError("there is nothing to fine-tune on: give tasks or data")
         entries = self.list_entries()
-        columns = Counter(column for entry in entries for column in entry.test_by_column)
+        columns = Counter(column for entry in entries for column in entry.test_by_score_column)
         for name, count in columns.items():
             if count > 1:
                 raise ValueError(f"data: {count} tasks are called '{name}'; leave one out")
@@ -115,7 +115,7 @@ class FineTuned(TuningOptions, Evaluator):
     def _list_tasks(self, entry: TaskEntry, fingerprint: str = "") -> list[TaskInfo]:
         """Return a task for each of the entry's columns, or one for each column and seed."""
         columns = []
-        for column, test in entry.test_by_column.items():
+        for column, test in entry.test_by_score_column.items():
             key = fingerprint
             if fingerprint and test is not None:
                 key = hashlib.sha256(f"{fingerprint}\0{test}".encode()).hexdigest()
@@ -134,7 +134,7 @@ class FineTuned(TuningOptions, Evaluator):
         return hashlib.sha256(repr((keys, options, version("emberge"))).encode()).hexdigest()
 
     def _load_tasks(self, workspace: Workspace) -> dict[str, TaskData]:
-        """Return the data of all tasks by name.
+        """Return the data of all tasks by name, read again at each call: between them it is not in memory.
 
         Raises:
             DataError: for rows that do not fit.
@@ -149,13 +149,13 @@ class FineTuned(TuningOptions, Evaluator):
         from emberge_fine_tuned.grid import Grid
 
         grid = Grid(self, model, self._load_tasks(workspace), workspace)
-        task_and_test_by_column = {
+        task_and_test_by_score_column = {
             column: (entry.name, test)
             for entry in self.list_entries()
-            for column, test in entry.test_by_column.items()
+            for column, test in entry.test_by_score_column.items()
         }
         for number, task in enumerate(tasks, 1):
-            name, test = task_and_test_by_column[task.name]
+            name, test = task_and_test_by_score_column[task.name]
             seed = self.seeds[0] if task.seed is None else task.seed
             with workspace.part("task", number, len(tasks), task.label):
                 score = grid.score(task, name, seed, test)

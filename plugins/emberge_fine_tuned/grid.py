@@ -18,7 +18,7 @@ from emberge.wording import make_file_name
 from emberge_encoder import LocatingEncoder
 
 from emberge_fine_tuned.head_tasks import HEAD_TASKS
-from emberge_fine_tuned.metrics import build_units, score
+from emberge_fine_tuned.metrics import build_units, compute_score
 from emberge_fine_tuned.options import Setting, TuningOptions
 from emberge_fine_tuned.task_data import TaskData
 from emberge_fine_tuned.tuning import Tuning, TuningResult
@@ -46,7 +46,10 @@ class Grid:
         data: Mapping[str, TaskData],
         workspace: Workspace,
     ) -> None:
-        self.options, self.model, self.data, self.workspace = options, model, data, workspace
+        self.options = options
+        self.model = model
+        self.data = data
+        self.workspace = workspace
         self._origins = {task_data.entry.start for task_data in data.values()}
         self._done: dict[Cell, TuningResult] = {}
 
@@ -57,7 +60,9 @@ class Grid:
         """
         data = self.data[name]
         setting, tuned = self._choose_setting(name, seed)
-        scores = {n: score(data, rows, tuned.predictions[n]) for n, rows in data.test.items()}
+        scores = {
+            n: compute_score(data, rows, tuned.predictions[n]) for n, rows in data.test.items()
+        }
         result = {
             **dataclasses.asdict(setting),
             "seed": seed,
@@ -97,7 +102,7 @@ class Grid:
             )
             if not sound:
                 raise CheckpointError(f"{problem}; lower learning_rate")
-            self.workspace.warn(f"{problem}; these are not among those to choose from")
+            self.workspace.warn(f"{problem}; these settings are left out of the choice")
         best = max(sound, key=lambda setting: sound[setting].dev)
         return best, sound[best]
 

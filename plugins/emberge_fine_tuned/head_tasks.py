@@ -19,7 +19,7 @@ _WEIGHT_SPREAD = 0.02  # standard deviation of fresh weights, as transformers dr
 _DROPOUT_SHARE = 0.1  # of the head's input
 _MISSING_PREDICTION = -1  # prediction for a word that was cut off
 _SHARED_TOKENS = 128  # tokens that windows of a long passage share, a quarter of a window at most
-_LONGEST_ANSWER_TOKENS = 30  # tokens
+_LONGEST_ANSWER_TOKENS = 30
 Rows: TypeAlias = Sequence[TaskRow]
 
 
@@ -209,8 +209,8 @@ class Words(HeadTask):
         gold = [
             target
             for item in batch.inputs
-            for target, place in zip(item.target, item.word_positions, strict=True)
-            if place >= 0
+            for target, position in zip(item.target, item.word_positions, strict=True)
+            if position >= 0
         ]
         return F.cross_entropy(
             _select_word_logits(batch).float(), _build_int_tensor(gold, batch.logits)
@@ -219,7 +219,10 @@ class Words(HeadTask):
     def predict(self, batch: HeadBatch) -> list[Any]:
         classes = iter(_select_word_logits(batch).argmax(-1).tolist())
         return [
-            [next(classes) if p >= 0 else _MISSING_PREDICTION for p in item.word_positions]
+            [
+                next(classes) if position >= 0 else _MISSING_PREDICTION
+                for position in item.word_positions
+            ]
             for item in batch.inputs
         ]
 
@@ -227,12 +230,13 @@ class Words(HeadTask):
 def _select_word_logits(batch: HeadBatch) -> Tensor:
     """Return the logits [w, c] of all labelled tokens."""
     first = batch.first_positions.tolist()
-    word_positions = [
-        (n, p) for n, item in enumerate(batch.inputs) for p in item.word_positions if p >= 0
-    ]
-    rows = _build_int_tensor([row for row, _ in word_positions], batch.mask)
+    rows, positions = [], []
+    for row, item in enumerate(batch.inputs):
+        labelled_positions = [position for position in item.word_positions if position >= 0]
+        rows += [row] * len(labelled_positions)
+        positions += [first[row] + position for position in labelled_positions]
     return batch.logits[
-        rows, _build_int_tensor([first[row] + p for row, p in word_positions], batch.mask)
+        _build_int_tensor(rows, batch.mask), _build_int_tensor(positions, batch.mask)
     ]
 
 

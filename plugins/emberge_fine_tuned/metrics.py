@@ -14,16 +14,11 @@ from emberge import Units
 from emberge_fine_tuned.task_data import TaskData
 from emberge_fine_tuned.task_rows import Answers, TaskRow
 
-_METRICS_WITH_UNITS = (
-    "macro_f1",
-    "spearman",
-    "accuracy",
-    "span_f1",
-    "exact_match",
-)  # metrics with units
+# Of the others no score of one text can be drawn again: entities are many in a text.
+_METRICS_WITH_UNITS = ("macro_f1", "spearman", "accuracy", "span_f1", "exact_match")
 
 
-def score(data: TaskData, rows: Sequence[TaskRow], predictions: Sequence[Any]) -> float:
+def compute_score(data: TaskData, rows: Sequence[TaskRow], predictions: Sequence[Any]) -> float:
     """Return the task's metric, from 0 (or -1) to 1, of a prediction for each row."""
     metric = data.entry.scored_by
     if metric in ("span_f1", "exact_match"):

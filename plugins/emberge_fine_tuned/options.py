@@ -143,8 +143,8 @@ class TaskEntry:
         return self.metric or METRICS[self.head][0]
 
     @property
-    def test_by_column(self) -> Mapping[str, str | None]:
-        """The test set of each of the task's columns; None for the mean over all."""
+    def test_by_score_column(self) -> Mapping[str, str | None]:
+        """Name of the test set behind each of the task's columns of scores; None for the mean of all sets."""
         if self.columns == "mean":
             return {self.name: None}
         names = [source.given_name or "" for source in self.test]
@@ -160,8 +160,8 @@ class TaskEntry:
         """True if some of the rows are a hub dataset's."""
         return any(source.hub for source in self.sources)
 
-    def with_columns_of(self, source: TaskRowSource) -> TaskEntry:
-        """Return the task with the columns of one of its sets."""
+    def with_row_columns_of(self, source: TaskRowSource) -> TaskEntry:
+        """Return the task with the columns that one of its sets has for text and label."""
         second = self.second if source.second is None else source.second or None
         return replace(
             self, text=source.text or self.text, second=second, label=source.label or self.label
@@ -200,7 +200,7 @@ class TuningOptions:
     weight_decay: NonNegative = 0.0
     """Decay of AdamW."""
     eval_steps: Count | None = None
-    """Steps between looks at development data; default: a twentieth of the steps."""
+    """Steps between scorings on development data; default: a twentieth of the steps."""
     patience: Positive | None = 1.0
     """Epochs without a better score on development data that end a training; null for none."""
     seeds: tuple[WholeNumber, ...] = (0,)

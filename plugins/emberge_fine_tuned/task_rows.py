@@ -142,7 +142,7 @@ def parse_rows(entry: TaskEntry, source: TaskRowSource, plain_rows: PlainRows) -
         raise DataError(
             f"{plain_rows.place}: task '{entry.name}' has no rows here; give it a set with some"
         )
-    entry = entry.with_columns_of(source)
+    entry = entry.with_row_columns_of(source)
     rows: list[TaskRow] = []
     problems: list[tuple[int, str]] = []
     for number, row in plain_rows.rows:

@@ -28,7 +28,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from emberge_fine_tuned.head_tasks import HeadBatch, HeadTask, TaskInput
-from emberge_fine_tuned.metrics import score
+from emberge_fine_tuned.metrics import compute_score
 from emberge_fine_tuned.options import Setting, TuningOptions
 
 _DEV_SCORINGS = 20  # scorings on development data in a training
@@ -148,7 +148,7 @@ class Tuning(Trainee):
 
     def score(self, step: int) -> float:
         data = self.head_task.data
-        return score(data, data.dev, self.predict(self._dev, step))
+        return compute_score(data, data.dev, self.predict(self._dev, step))
 
     def predict(self, inputs: Sequence[TaskInput], step: int) -> list[Any]:
         """Return a prediction for each row with the weights of a step; texts of similar length share a batch.

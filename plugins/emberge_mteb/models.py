@@ -104,10 +104,10 @@ def _score_pairs(
     scores = EmbeddingStore(
         workspace.store,
         encoder,
-        model=f"{model.fingerprint} {options.backbone!r}{computed}",
+        model_key=f"{model.fingerprint} {options.backbone!r}{computed}",
         token_budget=options.token_budget,
         progress=progress,
-        name=model.name,
+        model_name=model.name,
     )
     return lambda queries, documents, prompt: scores.embed_pairs(
         queries, documents, prompt=prompt, max_length=options.max_length

@@ -47,9 +47,9 @@ def _draw_smoothed(curves: Mapping[str, Curve], looks_by_name: Looks, label: str
     return draw_lines(lines, x="optimizer step", y="training loss", label=label)
 
 
-def count_not_finite(model: ReportedStep) -> int:
+def count_losses_not_finite(training: ReportedStep) -> int:
     """Return the number of a training's logged losses that are not finite."""
-    return sum(not math.isfinite(value) for _, value in model.curves.get("loss", ()))
+    return sum(not math.isfinite(value) for _, value in training.curves.get("loss", ()))
 
 
 def list_weights(merge: ReportedStep) -> list[tuple[str, float, float]]:

@@ -95,7 +95,7 @@ def _open_templates() -> Environment:
         "distances": models_view.draw_distances,
         "weights": models_view.list_weights,
         "sign": charts.draw_sign,
-        "not_finite": models_view.count_not_finite,
+        "not_finite": models_view.count_losses_not_finite,
         "weights_by_layer": models_view.build_weight_map,
         "cells": formats.build_cells,
     }

@@ -17,11 +17,11 @@ from .losses.score_distillation import MarginMSE as MarginMSE
 from .losses.token_losses import MLM as MLM
 from .losses.token_losses import MNTP as MNTP
 from .losses.token_losses import CausalLM as CausalLM
-from .samplers.batch_sequences import Shuffled as Shuffled
-from .samplers.batches_of_one_dataset import BatchShuffle as BatchShuffle
-from .samplers.batches_of_one_dataset import DatasetSequential as DatasetSequential
-from .samplers.batches_of_one_dataset import OneDataset as OneDataset
-from .samplers.batches_of_one_dataset import TaskSequential as TaskSequential
+from .samplers.batches import Shuffled as Shuffled
 from .samplers.mixture import Mixture as Mixture
+from .samplers.one_dataset_samplers import BatchShuffle as BatchShuffle
+from .samplers.one_dataset_samplers import DatasetSequential as DatasetSequential
+from .samplers.one_dataset_samplers import OneDataset as OneDataset
+from .samplers.one_dataset_samplers import TaskSequential as TaskSequential
 from .samplers.proportional import Proportional as Proportional
 from .samplers.two_stage import TwoStage as TwoStage

@@ -114,9 +114,9 @@ class _GuideModel:
         return EmbeddingStore(
             request.store,
             self.encoder,
-            model=self.content,
+            model_key=self.content,
             ranks=request.ranks,
-            name=self.name,
+            model_name=self.name,
             progress=lambda done, total, unit: request.progress(done, total, unit, note),
         )
 

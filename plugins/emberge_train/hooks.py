@@ -5,11 +5,11 @@ from __future__ import annotations
 from emberge import make_hook
 
 register_samplers = make_hook(
-    batch_shuffle="emberge_train.samplers.batches_of_one_dataset:BatchShuffle",
-    dataset_sequential="emberge_train.samplers.batches_of_one_dataset:DatasetSequential",
+    batch_shuffle="emberge_train.samplers.one_dataset_samplers:BatchShuffle",
+    dataset_sequential="emberge_train.samplers.one_dataset_samplers:DatasetSequential",
     mixture="emberge_train.samplers.mixture:Mixture",
     proportional="emberge_train.samplers.proportional:Proportional",
-    task_sequential="emberge_train.samplers.batches_of_one_dataset:TaskSequential",
+    task_sequential="emberge_train.samplers.one_dataset_samplers:TaskSequential",
     two_stage="emberge_train.samplers.two_stage:TwoStage",
 )
 register_losses = make_hook(

@@ -5,15 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from emberge import (
-    DatasetInfo,
-    EmbergeError,
-    Expected,
-    PerDataset,
-    Preflight,
-    Problem,
-    Sampler,
-)
+from emberge import DatasetInfo, EmbergeError, Expected, PerDataset, Preflight, Problem, Sampler
 from emberge.contracts import describe_kinds, list_losses
 from emberge.data import CheckedData, check_datasets
 from emberge.model_folder import TextLimit

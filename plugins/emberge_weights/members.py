@@ -135,8 +135,8 @@ class SetEmbedder:
         store = EmbeddingStore(
             store_folder,
             encoder,
-            model=f"{key} {backbone!r}",
-            name=name,
+            model_key=f"{key} {backbone!r}",
+            model_name=name,
             progress=self.workspace.progress,
         )
 

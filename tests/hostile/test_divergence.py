@@ -53,7 +53,7 @@ def test_embeddings_that_are_no_numbers_are_refused_where_all_are_made(
     embedder = TextEmbedder(encoder, model="broken")
     with pytest.raises(CheckpointError, match="broken: 2 of 2 embeddings are not finite"):
         embedder.embed(["one", "two"])
-    store = EmbeddingStore(tmp_path, encoder, model="key", name="broken")
+    store = EmbeddingStore(tmp_path, encoder, model_key="key", model_name="broken")
     with pytest.raises(CheckpointError, match="broken: 2 of 2"):
         store.embed(["one", "two"])
     assert not list(tmp_path.rglob("vectors.npy"))

@@ -6,7 +6,7 @@ from emberge_adapt import AdaptPlan, DataFacts, TrainingSettings
 
 TRAINING = TrainingSettings(max_length=64, epochs=2, learning_rate="5e-5")
 PLAN = AdaptPlan(
-    data={"path": "pairs.csv"},
+    data_entry={"path": "pairs.csv"},
     model="./base",
     training=TRAINING,
     rows=2000,

@@ -21,7 +21,7 @@ from emberge.media import MediaFolder
 from emberge.wording import shorten
 
 SHOWN_CHARACTERS = 100
-HUB_SECONDS = 300
+HUB_ROWS_REUSED_SECONDS = 300
 """Seconds for which the first rows of a hub dataset are reused."""
 
 
@@ -132,7 +132,7 @@ def check_entries(
             status = source.path.stat()
             state = (status.st_size, status.st_mtime_ns)
         elif network:
-            state = (int(time.monotonic() // HUB_SECONDS), 0)
+            state = (int(time.monotonic() // HUB_ROWS_REUSED_SECONDS), 0)
         else:
             message = f"dataset {source.place} was not looked at"
             problems.append(Problem(message, severity="unseen"))

@@ -107,7 +107,7 @@ def merge_checkpoints(
             complete=complete_folder,
         )
     return MergeReport(
-        plan, tuple(_collect_warnings(jobs)), _collect_findings(jobs), tuple(fetched)
+        plan, tuple(_collect_warnings(jobs)), _average_findings_by_layer(jobs), tuple(fetched)
     )
 
 
@@ -143,7 +143,7 @@ def merge_tensors(
 
     limits = SchedulerLimits.of(machine)
     run_jobs(jobs, put, limits=limits, finished=finish, progress=progress)
-    return MergeReport(plan, tuple(_collect_warnings(jobs)), _collect_findings(jobs))
+    return MergeReport(plan, tuple(_collect_warnings(jobs)), _average_findings_by_layer(jobs))
 
 
 def _hash_request(plan: MergePlan, header: Mapping[str, str]) -> str:
@@ -302,7 +302,7 @@ def _collect_warnings(jobs: Sequence[TensorJob]) -> Iterator[str]:
         yield f"{join_some(names, 1)}: {warning}"
 
 
-def _collect_findings(jobs: Sequence[TensorJob]) -> dict[str, dict[str, float]]:
+def _average_findings_by_layer(jobs: Sequence[TensorJob]) -> dict[str, dict[str, float]]:
     """Return the findings of the jobs' strategies: layer to label to the mean over elements.
 
     A layer's mean is over its tensors that have the label; if their numbers are equal, the mean is exactly

@@ -75,7 +75,7 @@ class Builder:
     variables: Mapping[str, Any] = field(default_factory=dict)
     problems: list[Problem] = field(default_factory=list)
     lines: dict[str, str] = field(default_factory=dict)
-    chosen: dict[str, StepInstance] = field(default_factory=dict)
+    instance_by_group: dict[str, StepInstance] = field(default_factory=dict)
     """The instance that stands for each group while an item of a list is repeated."""
     misfits: list[Node] = field(default_factory=list)
     """The nodes that did not fit their forms at all."""
@@ -214,10 +214,10 @@ def _build_step_reference(form: forms.Ref, builder: Builder, node: StepUse, at: 
 
 def _find_candidates(builder: Builder, group: str) -> list[StepInstance]:
     """Return the group's instances that agree with this step's variables and the instances chosen so far."""
-    if group in builder.chosen:
-        return [builder.chosen[group]]
+    if group in builder.instance_by_group:
+        return [builder.instance_by_group[group]]
     variables = dict(builder.variables)
-    for step in builder.chosen.values():
+    for step in builder.instance_by_group.values():
         variables.update(step.variables)
     instances = builder.targets.get(group, ())
     return [step for step in instances if _have_equal_values(step.variables, variables)]
@@ -249,11 +249,11 @@ def _build_entries(
     except _SeveralSteps as spread:
         values: list[Any] = []
         for candidate in spread.candidates:
-            builder.chosen[spread.group] = candidate
+            builder.instance_by_group[spread.group] = candidate
             try:
                 values += _build_entries(builder, form, node, at, position + len(values))
             finally:
-                del builder.chosen[spread.group]
+                del builder.instance_by_group[spread.group]
         return values
 
 

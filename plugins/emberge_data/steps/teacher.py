@@ -86,8 +86,8 @@ class Teacher:
             store = EmbeddingStore(
                 workspace.store,
                 encoder,
-                model=f"{model.fingerprint} {backbone!r}",
-                name=model.name,
+                model_key=f"{model.fingerprint} {backbone!r}",
+                model_name=model.name,
                 progress=workspace.progress,
                 ranks=join_ranks(workspace.machine.device),
             )

@@ -35,7 +35,9 @@ def find_shared_keys(
     bands: int,
     folder: Path,
 ) -> Iterator[tuple[int, list[int]]]:
-    """Yield in order each of `numbers` that shares a key with another, with the buckets of its shared keys.
+    """Yield each of `numbers` that shares a key with another, in order, with the ids of its groups.
+
+    A group has all numbers with one key in one band.
 
     `keys_of` returns the keys [bands, numbers] of a block of numbers. All keys are in an unnamed file in
     `folder`. Memory holds 16 bytes for each number while a band is sorted, and 16 for each key that numbers

@@ -35,7 +35,7 @@ def _open_image(media: Media) -> Any:
             return Image.open(io.BytesIO(read_media(media)), formats=FORMATS)
     except DataError:
         raise
-    except Exception as error:  # a damaged header makes decoders fail in many turns
+    except Exception as error:  # a damaged header makes decoders fail in many ways
         raise DataError(
             f"{media.path}: is no {', '.join(FORMATS)} image that can be read ({error}); {_MEDIA_REMEDY}"
         ) from error
@@ -81,7 +81,7 @@ def read_image(media: Media) -> Any:
             if image.mode in ("I", "F"):
                 raise ValueError("samples of 32 bits, whose range is not known")
             return image.convert("RGB")
-    except Exception as error:  # damaged data makes decoders fail in many turns
+    except Exception as error:  # damaged data makes decoders fail in many ways
         raise DataError(f"{media.path}: the image is damaged: {error}; {_MEDIA_REMEDY}") from error
 
 
@@ -107,7 +107,7 @@ def read_clip(media: Media) -> Clip:
         )
     try:
         rate, stored = (_decode_wave if is_wave else _decode_other)(content)
-    except Exception as error:  # a damaged header makes decoders fail in many turns
+    except Exception as error:  # a damaged header makes decoders fail in many ways
         raise DataError(
             f"{media.path}: is no sound that can be read ({error}); {_MEDIA_REMEDY}"
         ) from error

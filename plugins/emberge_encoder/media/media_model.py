@@ -161,14 +161,13 @@ class MediaModel(TextModel):
         self, texts: Sequence[str], *, prompt: str, max_length: int | None, queries: bool = False
     ) -> list[TokenisedText]:
         limit = max_length or self.layout.max_length
-        mixed = [has_media(text) for text in texts]
-        plain_texts = [text for text, has in zip(texts, mixed, strict=True) if not has]
-        mixed_texts = [text for text, has in zip(texts, mixed, strict=True) if has]
-        of_plain = iter(super().tokenise(plain_texts, prompt=prompt, max_length=max_length))
-        of_other = iter(
+        plain_texts = [text for text in texts if not has_media(text)]
+        mixed_texts = [text for text in texts if has_media(text)]
+        plain_tokens = iter(super().tokenise(plain_texts, prompt=prompt, max_length=max_length))
+        mixed_tokens = iter(
             self._message_tokeniser.tokenise(mixed_texts, prompt, limit) if mixed_texts else ()
         )
-        return [next(of_other if has else of_plain) for has in mixed]
+        return [next(mixed_tokens if has_media(text) else plain_tokens) for text in texts]
 
     def collate(self, texts: Sequence[TokenisedText]) -> Mapping[str, Tensor]:
         features = dict(super().collate(texts))

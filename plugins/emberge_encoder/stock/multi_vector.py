@@ -84,7 +84,8 @@ def _sum_largest(products: Tensor, padding: Tensor) -> Tensor:
 class MultiVector(StockBackbone):
     """A vector for each token, compared by late interaction (ColBERT: Khattab and Zaharia, 2020, 2004.12832).
 
-    A folder of a MultiVectorEncoder (sentence-transformers, PyLate, or ColBERT's own) is used as it says. Any
+    A folder of a MultiVectorEncoder (sentence-transformers, PyLate, or ColBERT's own) is loaded with its own
+    settings. Any
     other transformer, as of a text encoder, gets a new linear layer to `dimension` numbers, which begins with
     orthogonal rows, and loses its pooling. Vectors have length one. A query's score of a document is the sum
     over the query's tokens of the largest product with a token of the document.

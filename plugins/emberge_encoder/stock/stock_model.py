@@ -71,7 +71,7 @@ class StockModel:
 
     @property
     def dimension(self) -> int:
-        # The library's own number is, before the first text, that of a token's state.
+        # Before the first text the library gives the size of a token's state.
         assert self._facts.dimension is not None
         return self._facts.dimension
 

@@ -117,7 +117,8 @@ def _refuse_hybrid(config: Mapping[str, Any]) -> None:
 def load_text_config(config: Mapping[str, Any]) -> Any:
     """Return transformers' config object of a text model; None if there is no class or the config is invalid.
 
-    Files give some values by old names, or by every how many layers has attention; the object has them all.
+    Some files have old names of values, or an interval (every n-th layer has attention) in place of a list;
+    the object has the list and the new names.
     """
     from transformers import CONFIG_MAPPING
 

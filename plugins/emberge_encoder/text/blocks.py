@@ -85,10 +85,10 @@ def reads_later_tokens(model: Any, vocabulary: int) -> bool:
     that input is exactly zero in any precision. Comparing the outputs of two texts would not work, as experts
     round differently in different batches.
     """
-    words: list[Tensor] = []
+    embedding_outputs: list[Tensor] = []
     # Not every class of a plugin names its embeddings of words.
     hooks = [
-        module.register_forward_hook(lambda *values: words.append(values[-1]))
+        module.register_forward_hook(lambda *values: embedding_outputs.append(values[-1]))
         for module in model.modules()
         if isinstance(module, nn.Embedding)
     ]
@@ -101,7 +101,7 @@ def reads_later_tokens(model: Any, vocabulary: int) -> bool:
             first = model(input_ids=ids, attention_mask=torch.ones_like(ids))[0][0, 0]
             # Not all alike: a norm's output has a constant sum.
             direction = torch.linspace(-1, 1, len(first), dtype=first.dtype, device=first.device)
-            inputs = [states for states in words if states.shape[:2] == ids.shape]
+            inputs = [states for states in embedding_outputs if states.shape[:2] == ids.shape]
             (gradient,) = torch.autograd.grad(first, inputs[0], direction)
     except RuntimeError:  # a recurrent class that changes its states in place
         return False

@@ -20,12 +20,12 @@ _WEIGHTS_BY_ROLE = {
 def describe_plan(plan: MergePlan) -> Iterator[str]:
     """Yield the plan as lines of a label and text; a label that repeats is left blank."""
     before = ""
-    for label, words in _list_entries(plan):
+    for label, words in _list_labelled_lines(plan):
         yield f"{'' if label == before else label:<10}  {words}"
         before = label
 
 
-def _list_entries(plan: MergePlan) -> Iterator[tuple[str, str]]:
+def _list_labelled_lines(plan: MergePlan) -> Iterator[tuple[str, str]]:
     request = plan.request
     if plan.tensors:
         yield from _describe_tensors(plan)

@@ -1,1 +1,1 @@
-"""Vocabularies cut to what a corpus needs: kept tokens, tokenizer files, embedding rows, and the proof."""
+"""Vocabularies cut to what a corpus needs: kept tokens, tokenizer files, rows, and the check of texts."""

@@ -5,13 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
-from emberge import Embeddings
+from emberge import Embeddings, scale_to_unit
 
-from emberge_train.losses.guided_loss import (
-    GuidedLoss,
-    compute_squared_distances,
-    require_guide_of_size,
-)
+from emberge_train.losses.guided_loss import GuidedLoss, require_guide_of_size
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -59,7 +55,7 @@ class EmbeddingDistillation(GuidedLoss):
     def _compute_distances(self, vectors: Tensor, teacher: Tensor) -> Tensor:
         if self.distance == "l2":
             return ((vectors - teacher) ** 2).sum(-1)
-        return compute_squared_distances(vectors, teacher) / 2
+        return _compute_squared_distances(vectors, teacher) / 2
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -90,6 +86,11 @@ class KeepSpace(GuidedLoss):
     def __call__(self, embeddings: Embeddings) -> Tensor:
         old_embeddings = require_guide_of_size(embeddings, "keep_space")
         valid = embeddings.valid
-        distances = compute_squared_distances(embeddings.candidates, old_embeddings.candidates)
+        distances = _compute_squared_distances(embeddings.candidates, old_embeddings.candidates)
         rows = distances.masked_fill(~valid, 0.0).sum(1) / valid.sum(1).clamp(min=1)
         return rows.sum() / max(1, len(rows))
+
+
+def _compute_squared_distances(vectors: Tensor, others: Tensor) -> Tensor:
+    """Return the squared distances of embeddings, scaled to length one."""
+    return ((scale_to_unit(vectors) - scale_to_unit(others)) ** 2).sum(-1)

@@ -4,12 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from emberge import Backbone, Embeddings, Loss, ModelRef, TextLength, TokenLoss, scale_to_unit
-
-if TYPE_CHECKING:
-    from torch import Tensor
+from emberge import Backbone, Embeddings, Loss, ModelRef, TextLength, TokenLoss
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -119,8 +116,3 @@ def require_guide_of_size(embeddings: Embeddings, loss: str) -> Embeddings:
             "of the same size"
         )
     return guide
-
-
-def compute_squared_distances(vectors: Tensor, others: Tensor) -> Tensor:
-    """Return the squared distances of embeddings, scaled to length one."""
-    return ((scale_to_unit(vectors) - scale_to_unit(others)) ** 2).sum(-1)

@@ -103,10 +103,8 @@ class Matryoshka(OuterLoss):
             raise ValueError(f"dims are different sizes, not {list(self.dims)}")
         if self.weights and len(self.weights) != len(self.dims):
             raise ValueError(f"{len(self.dims)} dims have {len(self.weights)} weights")
-        if (
-            len({loss.compares_with_guide for loss in list_guided_losses(self.loss) if loss.guide})
-            > 1
-        ):
+        guided = [loss for loss in list_guided_losses(self.loss) if loss.guide]
+        if len({loss.compares_with_guide for loss in guided}) > 1:
             raise ValueError(
                 "its losses read the guide's embeddings whole and cut; give each a matryoshka of its own"
             )

@@ -57,9 +57,8 @@ class HiddenTokens(TokenLoss):
         random_tokens = (bits[2] % np.uint64(tokens.vocabulary)).astype(np.int64)
         assert tokens.mask_id is not None
         ids = np.where(is_hidden, tokens.mask_id, np.where(replaced, random_tokens, tokens.ids))
-        return ids.astype(np.int64), np.where(is_chosen, tokens.ids, UNSCORED_LABEL).astype(
-            np.int64
-        )
+        labels = np.where(is_chosen, tokens.ids, UNSCORED_LABEL)
+        return ids.astype(np.int64), labels.astype(np.int64)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -21,8 +21,8 @@ from emberge import (
     suggest,
 )
 
-from emberge_train.samplers.batch_sequences import DatasetBatches
-from emberge_train.samplers.batches_of_one_dataset import OneDataset
+from emberge_train.samplers.batches import DatasetBatches
+from emberge_train.samplers.one_dataset_samplers import OneDataset
 
 # Shares that people round to a few digits still make a whole.
 ROUNDING = 1e-6

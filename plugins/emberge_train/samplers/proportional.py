@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 
 from emberge import Batches, PerDataset, Pool, Positive, make_seed
 
-from emberge_train.samplers.batch_sequences import DatasetBatches, Shuffled
-from emberge_train.samplers.batches_of_one_dataset import OneDataset
+from emberge_train.samplers.batches import DatasetBatches, Shuffled
+from emberge_train.samplers.one_dataset_samplers import OneDataset
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,8 +41,8 @@ class Proportional(OneDataset):
     def compute_shares(self, datasets: Sequence[DatasetBatches]) -> list[float]:
         """Return each dataset's share; the shares sum to 1."""
         sizes = [len(dataset.rows) for dataset in datasets]
-        # Of the largest, so that no power overflows.
         weights = [self.weight.of(d.info.name, d.info.task) for d in datasets]
+        # Sizes are divided by the largest, so that no power overflows.
         parts = [
             (size / max(sizes)) ** (1 / self.temperature)
             * (dataset.info.weight * (1.0 if weight is None else weight))

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from emberge import Batches, DataError, DatasetInfo, Pool, Rows, draw_order, make_seed
 from emberge.contracts import take_rows
 
-from emberge_train.samplers.batch_sequences import InOrder, Shuffled
-from emberge_train.samplers.batches_of_one_dataset import OneDataset
+from emberge_train.samplers.batches import InOrder, Shuffled
+from emberge_train.samplers.one_dataset_samplers import OneDataset
 
 RETRIEVAL_TASKS = ("retrieval", "reranking")
 # Share of the rows of a retrieval set in the second stage.

@@ -124,7 +124,7 @@ def test_only_scored_pairs_are_kept_near_their_embeddings_by_the_base(tasks: Any
 
 
 def test_documents_get_queries_of_their_own_structure() -> None:
-    steps = steps_of(replace(PLAN, data={"path": "handbook"}, data_kind="documents"))
+    steps = steps_of(replace(PLAN, data_entry={"path": "handbook"}, data_kind="documents"))
     assert steps["generated"]["generate_queries"] == {
         "documents": "handbook",
         "dev": 0.1,
@@ -141,7 +141,7 @@ def test_documents_get_queries_of_their_own_structure() -> None:
 
 def test_real_queries_search_all_documents() -> None:
     data = {"path": "handbook"}
-    plan = replace(PLAN, data=data, data_kind="documents", test="real.csv", test_rows=0)
+    plan = replace(PLAN, data_entry=data, data_kind="documents", test="real.csv", test_rows=0)
     steps = steps_of(plan)
     assert steps["generated"]["generate_queries"]["test"] == 0
     assert evaluated(steps)[0] == {"path": "real.csv", "documents": "$generated"}

@@ -8,14 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from emberge import (
-    CheckpointError,
-    Plugins,
-    RecipeError,
-    check_recipe,
-    load_recipe,
-    run_recipe,
-)
+from emberge import CheckpointError, Plugins, RecipeError, check_recipe, load_recipe, run_recipe
 from safetensors.torch import load_file, save_file
 
 from tests.support.specialists import (

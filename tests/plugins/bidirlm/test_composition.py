@@ -12,10 +12,10 @@ import pytest
 from emberge import CheckpointError, ModelRef
 from emberge.model_folder import Checkpoint
 from emberge_bidirlm.compose_step import Compose
+from emberge_bidirlm.composed_class import ComposedClass
 from emberge_bidirlm.composition import Composition, RopeFrom
 from emberge_bidirlm.processors import REPLACED_FILES
 from emberge_bidirlm.specialist import Specialist, TowerKind
-from emberge_bidirlm.target import ComposedClass
 from safetensors.torch import load_file
 
 from tests.support.bench import Bench
@@ -186,9 +186,9 @@ def test_a_specialists_tower_has_its_projector(models: Path) -> None:
     ],
 )
 def test_a_thinker_has_names_of_its_own_for_projectors(own: str, both: str, models: Path) -> None:
-    found: ComposedClass = composition(models).target
-    assert found.name(own) == both
-    assert composition(models, ["vision"]).target.name(own) == own
+    found: ComposedClass = composition(models).composed_class
+    assert found.rename_tensor(own) == both
+    assert composition(models, ["vision"]).composed_class.rename_tensor(own) == own
 
 
 def test_a_composed_folder_has_no_file_of_a_text_models_own_processor(place: Path) -> None:

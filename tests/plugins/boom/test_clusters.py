@@ -25,9 +25,9 @@ from emberge import (
     run_recipe,
 )
 from emberge.recipes import Recipe
-from emberge_boom.by_study import Cluster, Conflict
 from emberge_boom.keep import Keep
 from emberge_boom.study import STUDY_FILE, Study, read_study, write_study
+from emberge_boom.study_samplers import Cluster, Conflict
 
 from tests.plugins.boom.studied import RECIPE, study_data, worked
 from tests.support.result_folders import folders

@@ -10,15 +10,7 @@ from typing import Any
 
 import pytest
 import torch
-from emberge import (
-    FileRef,
-    PerTensor,
-    Stage,
-    check_recipe,
-    load_plugins,
-    parse_recipe,
-    run_recipe,
-)
+from emberge import FileRef, PerTensor, Stage, check_recipe, load_plugins, parse_recipe, run_recipe
 from emberge.merging import MergeInput, Statistics
 from emberge.merging.statistics_file import StatisticsFile
 from emberge.tensor_names import find_layer

@@ -9,15 +9,7 @@ from typing import Any
 
 import pytest
 import torch
-from emberge import (
-    Loss,
-    Machine,
-    PerDataset,
-    check_recipe,
-    load_plugins,
-    parse_recipe,
-    run_recipe,
-)
+from emberge import Loss, Machine, PerDataset, check_recipe, load_plugins, parse_recipe, run_recipe
 from emberge.training import FitOptions
 from emberge_codiemb.mid_nce import MidNCE
 from emberge_codiemb.mixed import Mixed

@@ -59,7 +59,7 @@ def test_vectors_are_those_of_the_encoder_in_order(
     encoder: Any, folder: Path, tmp_path: Path
 ) -> None:
     texts = [*TEXTS, TEXTS[3], TEXTS[0]]
-    vectors = EmbeddingStore(tmp_path, encoder, model="m").embed(texts, prompt="find: ")
+    vectors = EmbeddingStore(tmp_path, encoder, model_key="m").embed(texts, prompt="find: ")
     assert len(vectors) == len(texts)
     expected = TextEmbedder(encoder).embed(texts, prompt="find: ")
     assert_same_pass(vectors[:], expected, folder)
@@ -71,14 +71,14 @@ def test_a_list_is_embedded_once_for_a_model_and_a_prompt(
     encoder: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     seen = counted(encoder, monkeypatch)
-    store = EmbeddingStore(tmp_path, encoder, model="m")
+    store = EmbeddingStore(tmp_path, encoder, model_key="m")
     first = store.embed([*TEXTS, *TEXTS])
-    again = EmbeddingStore(tmp_path, encoder, model="m").embed([*TEXTS, *TEXTS])
+    again = EmbeddingStore(tmp_path, encoder, model_key="m").embed([*TEXTS, *TEXTS])
     assert sorted(seen) == sorted(set(TEXTS))
     np.testing.assert_array_equal(first[:], again[:])
     store.embed(TEXTS[:2], prompt="find: ")
     store.embed(TEXTS[:2], max_length=4)
-    EmbeddingStore(tmp_path, encoder, model="other").embed(TEXTS[:2])
+    EmbeddingStore(tmp_path, encoder, model_key="other").embed(TEXTS[:2])
     assert len(seen) == len(set(TEXTS)) + 6
 
 
@@ -86,14 +86,17 @@ def test_a_list_is_embedded_once_for_a_model_and_a_prompt(
 def test_a_killed_embedding_ends_with_the_same_bytes(
     encoder: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, most: int
 ) -> None:
-    EmbeddingStore(tmp_path / "whole", encoder, model="m").embed(TEXTS)
+    EmbeddingStore(tmp_path / "whole", encoder, model_key="m").embed(TEXTS)
     with monkeypatch.context() as context:
         counted(encoder, context, most)
         with pytest.raises(KilledError):
-            EmbeddingStore(tmp_path / "killed", encoder, model="m").embed(TEXTS)
-    EmbeddingStore(tmp_path / "killed", encoder, model="m").embed(TEXTS)
+            EmbeddingStore(tmp_path / "killed", encoder, model_key="m").embed(TEXTS)
+    EmbeddingStore(tmp_path / "killed", encoder, model_key="m").embed(TEXTS)
     assert files(tmp_path / "killed") == files(tmp_path / "whole")
 
 
 def test_no_texts_are_no_vectors(encoder: Any, tmp_path: Path) -> None:
-    assert EmbeddingStore(tmp_path, encoder, model="m").embed([])[:].shape == (0, encoder.dimension)
+    assert EmbeddingStore(tmp_path, encoder, model_key="m").embed([])[:].shape == (
+        0,
+        encoder.dimension,
+    )

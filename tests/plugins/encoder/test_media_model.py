@@ -304,6 +304,6 @@ def test_embeddings_of_images_of_one_size_are_kept_apart(
     wanted = embed(encoder, texts)
     assert np.abs(wanted[0] - wanted[1]).max() > 1e-3
     for number, given in enumerate(("embed", "embed_tokens")):
-        store = EmbeddingStore(tmp_path / str(number), encoder, model="m")
+        store = EmbeddingStore(tmp_path / str(number), encoder, model_key="m")
         found = store.embed(texts) if given == "embed" else store.embed_tokens(tokens)
         assert np.allclose(found[np.arange(2)], wanted, atol=1e-6)

@@ -31,7 +31,7 @@ from emberge.training.example_table import build_tables
 from emberge_encoder import TextEncoder
 from emberge_train import EmbeddingDistillation, Guide
 from emberge_train.guides import GuideReader
-from emberge_train.samplers.batches_of_one_dataset import BatchShuffle
+from emberge_train.samplers.one_dataset_samplers import BatchShuffle
 from safetensors.torch import load_file
 
 from tests.support import tiny

@@ -10,7 +10,7 @@ import pytest
 from emberge import Batch, DataError, DatasetInfo, PerDataset, Pool, Sampler
 from emberge.contracts import Tail
 from emberge.testing import check_sampler
-from emberge_train.samplers.batches_of_one_dataset import (
+from emberge_train.samplers.one_dataset_samplers import (
     BatchShuffle,
     DatasetSequential,
     TaskSequential,

@@ -14,7 +14,7 @@ from emberge_train.losses.cosent import CoSENT
 from emberge_train.losses.infonce import InfoNCE
 from emberge_train.losses.matryoshka import Matryoshka
 from emberge_train.losses.token_losses import MLM
-from emberge_train.samplers.batches_of_one_dataset import BatchShuffle
+from emberge_train.samplers.one_dataset_samplers import BatchShuffle
 from emberge_train.train_step import Train
 from sentence_transformers import SentenceTransformer
 

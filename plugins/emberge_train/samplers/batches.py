@@ -8,15 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from emberge import (
-    Batch,
-    Batches,
-    DataError,
-    DatasetInfo,
-    Negatives,
-    draw_order,
-    make_seed,
-)
+from emberge import Batch, Batches, DataError, DatasetInfo, Negatives, draw_order, make_seed
 from emberge.contracts import BatchPart, Rows, Tail, take_rows
 
 if TYPE_CHECKING:

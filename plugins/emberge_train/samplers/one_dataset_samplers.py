@@ -22,7 +22,7 @@ from emberge import (
 )
 from emberge.contracts import Rows, Tail
 
-from emberge_train.samplers.batch_sequences import (
+from emberge_train.samplers.batches import (
     DatasetBatches,
     InOrder,
     Shuffled,

@@ -109,26 +109,26 @@ class Cluster(StudySampler):
             raise ValueError(
                 f"{self.clusters} clusters are made, so that count is not {self.count}"
             )
-        if self._expected is not None and self.number > self._expected:
+        if self._expected_count is not None and self.number > self._expected_count:
             raise ValueError(
-                f"number {self.number} is beyond the {self._expected} clusters asked for"
+                f"number {self.number} is beyond the {self._expected_count} clusters asked for"
             )
 
     @property
-    def _expected(self) -> int | None:
+    def _expected_count(self) -> int | None:
         return self.clusters or self.count
 
     def choose_datasets(self, study: Study) -> NamedDatasets:
         clusters = study.find_clusters(distance=self.threshold, count=self.clusters)
         cluster_count = len(clusters)
-        if self.number > cluster_count or self._expected not in (None, cluster_count):
+        if self.number > cluster_count or self._expected_count not in (None, cluster_count):
             where = "" if self.threshold is None else f" at threshold {self.threshold:g}"
             numbers = ", ".join(str(number) for number in range(1, cluster_count + 1))
             count = f" and count: {cluster_count}" if self.count is not None else ""
             listed = " ".join(list_cluster_lines(clusters))
             raise DataError(
-                f"the recipe asks for cluster {self.number} of {self._expected or 'any number'}, and the "
-                f"study has {count_noun(cluster_count, 'cluster')}{where}: {listed}; write foreach: "
+                f"the recipe asks for cluster {self.number} of {self._expected_count or 'any number'}, and "
+                f"the study has {count_noun(cluster_count, 'cluster')}{where}: {listed}; write foreach: "
                 f"{{cluster: [{numbers}]}}{count}, or cut elsewhere"
             )
         label = f"cluster {self.number} of {cluster_count}"

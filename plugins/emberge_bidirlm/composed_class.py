@@ -41,7 +41,7 @@ class ComposedClass:
     processor: str
     specialists: Mapping[TowerKind, Specialist]
 
-    def name(self, canonical: str) -> str:
+    def rename_tensor(self, canonical: str) -> str:
         """Return the class's name for a tensor of a specialist's tower."""
         if len(self.specialists) == 1:
             return canonical
@@ -81,7 +81,7 @@ class ComposedClass:
                 f"{audio_config['n_window']}, and "
                 f"'{self.model_type}' counts by {_WINDOW_FRAMES}; compose it without 'vision'"
             )
-        # The length of a table of sines that is no weight: what both read of it is equal.
+        # It sizes a table of sine positions that is computed, not stored; both classes read the same rows.
         audio_config.pop("max_position_embeddings", None)
         start = audio.tokenizer.tokens[audio.tokens["audio_bos_token"]]
         end = audio.tokenizer.tokens[audio.tokens["audio_eos_token"]]
@@ -101,7 +101,7 @@ class ComposedClass:
             },
             "image_token_id": vision.config.image_token_id,
             "video_token_id": vision.config.video_token_id,
-            # Of no field of the class, and read by it where images have places.
+            # The class declares no such field, but reads it to place images.
             "vision_start_token_id": vision.config.vision_start_token_id,
             "vision_end_token_id": vision.config.vision_end_token_id,
             "audio_token_id": audio.config.audio_token_id,
@@ -112,7 +112,7 @@ class ComposedClass:
         }
 
 
-def choose_target(specialists: Mapping[TowerKind, Specialist]) -> ComposedClass:
+def choose_class(specialists: Mapping[TowerKind, Specialist]) -> ComposedClass:
     """Return the composed model's class: a single specialist's own, or for two Qwen3-Omni's thinker."""
     if len(specialists) == 2:
         name = "Qwen3OmniMoe"
