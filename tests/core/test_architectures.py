@@ -69,22 +69,6 @@ def recipe(mixer: Path) -> Path:
     return path
 
 
-def with_plugins(*words: str | Path, plugin: bool = True) -> list[str]:
-    """The words of a command with the evaluator's file, and with the plugin's."""
-    plugins = [EVALUATOR, *([PLUGIN] if plugin else [])]
-    return [*map(str, words), *(word for path in plugins for word in ("--plugin", str(path)))]
-
-
-def emberge(*words: str | Path, plugin: bool = True, fails: bool = False) -> str:
-    """What a command prints in a process of its own, to which nobody has registered the model."""
-    done = python(
-        *("-m", "emberge", *with_plugins(*words, plugin=plugin)),
-        env=environment(PYTHONPATH=str(ROOT)),
-        fails=fails,
-    )
-    return done.stdout + done.stderr
-
-
 def test_tables_of_transformers_are_read_from_their_source() -> None:
     from transformers.models.auto import modeling_auto
     from transformers.models.auto.configuration_auto import CONFIG_MAPPING_NAMES
@@ -102,38 +86,30 @@ def test_check_accepts_a_plugins_model_type_and_names_an_unknown_one(
     assert main(["check", str(recipe), "--plugin", str(PLUGIN), "--plugin", str(EVALUATOR)]) == 0
     said = capsys.readouterr()
     assert "acme_mixer" not in said.out + said.err
-    said = emberge("check", recipe, plugin=False, fails=True)
-    assert f"{mixer}/config.json" in said
-    assert "'acme_mixer', and no plugin" in said
+    # In a process of its own, to which nobody has registered the model.
+    words = ("-m", "emberge", "check", str(recipe), "--plugin", str(EVALUATOR))
+    done = python(*words, env=environment(PYTHONPATH=str(ROOT)), fails=True)
+    assert f"{mixer}/config.json" in done.stderr
+    assert "'acme_mixer', and no plugin" in done.stderr
 
 
 def test_a_saved_model_embeds_the_same_and_loads_its_head(mixer: Path) -> None:
-    assert_embeds_like_the_model_itself(mixer)
-    from transformers import AutoModelForMaskedLM
-
     Plugins().register(architecture_plugin, "architecture_plugin")
-    config = find_config_class("acme_mixer").from_pretrained(mixer)
-    model = AutoModelForMaskedLM.from_config(config)
-    assert type(model).__name__ == "MixerForMaskedLM"
-
-
-def assert_embeds_like_the_model_itself(folder: Path) -> None:
-    Plugins().register(architecture_plugin, "architecture_plugin")
-    encoder = TextEncoder().load(folder, device="cpu", dtype="float32")
+    encoder = TextEncoder().load(mixer, device="cpu", dtype="float32")
     texts = ["sort a list", "the weather of a bank", "open"]
     found = torch.from_numpy(TextEmbedder(encoder).embed(texts))
-    from transformers import AutoTokenizer
+    from transformers import AutoModelForMaskedLM, AutoTokenizer
 
     from tests.support.tiny_architecture import MixerModel
 
-    plain = MixerModel.from_pretrained(folder)
-    tokenizer = AutoTokenizer.from_pretrained(folder)
-    given = tokenizer(texts, padding=True, return_tensors="pt")
+    given = AutoTokenizer.from_pretrained(mixer)(texts, padding=True, return_tensors="pt")
     with torch.no_grad():
-        states = plain(given["input_ids"], given["attention_mask"])[0]
+        states = MixerModel.from_pretrained(mixer)(given["input_ids"], given["attention_mask"])[0]
     mask = given["attention_mask"][..., None]
     pooled = torch.nn.functional.normalize((states * mask).sum(1) / mask.sum(1), dim=-1)
     torch.testing.assert_close(found, pooled)
+    config = find_config_class("acme_mixer").from_pretrained(mixer)
+    assert type(AutoModelForMaskedLM.from_config(config)).__name__ == "MixerForMaskedLM"
 
 
 def test_registering_the_plugin_imports_neither_torch_nor_its_classes() -> None:

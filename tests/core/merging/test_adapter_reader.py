@@ -234,13 +234,6 @@ def change_config(adapter: Path, **changes: Any) -> None:
     path.write_text(json.dumps({**json.loads(path.read_text()), **changes}))
 
 
-def change_tensors(adapter: Path, change: Callable[[dict[str, torch.Tensor]], object]) -> None:
-    file = adapter / "adapter_model.safetensors"
-    tensors = load_file(file)
-    change(tensors)
-    save_file(tensors, file)
-
-
 def said_of(*members: MergeInput) -> str:
     """What is wrong, from headers and configs alone."""
     plan = plan_merge(MergeRequest(inputs=members, strategy=(Linear(),)))
@@ -278,7 +271,9 @@ def test_damaged_adapters_are_named(base: Path, plain: Path, tmp_path: Path) -> 
     def said(change: Callable[[dict[str, torch.Tensor]], object]) -> str:
         shutil.rmtree(tmp_path / "adapter", ignore_errors=True)
         adapter = shutil.copytree(plain, tmp_path / "adapter")
-        change_tensors(adapter, change)
+        tensors = load_file(file := adapter / "adapter_model.safetensors")
+        change(tensors)
+        save_file(tensors, file)
         return said_of(MergeInput("x", base, adapter=adapter))
 
     assert "lacks one of its two factors" in said(lambda t: t.pop(f"{key}.lora_B.weight"))

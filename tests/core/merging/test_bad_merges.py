@@ -52,9 +52,6 @@ def change(folder: Path, **tensors: torch.Tensor) -> None:
     save_file({**load_file(path), **tensors}, path)
 
 
-# ── numbers of models, weights, bases ───────────────────────────────────────────────────────────
-
-
 @pytest.mark.parametrize(
     ("words", "says"),
     [
@@ -110,9 +107,6 @@ def test_group_weights_that_cancel_out_name_the_group(
     err = capsys.readouterr().err
     assert "the weights sum to zero in the group 'x', and 'group' divides by their sum" in err
     assert not Path("out").exists()
-
-
-# ── what is in the files ────────────────────────────────────────────────────────────────────────
 
 
 def whole_numbers(place: Path) -> None:

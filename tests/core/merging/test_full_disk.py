@@ -131,9 +131,6 @@ def test_a_run_on_a_disk_that_fills_up_says_so_in_a_line_and_goes_on(
     assert (out / "soup").exists()
 
 
-# ── a file that is cut short ────────────────────────────────────────────────────────────────────
-
-
 @pytest.mark.parametrize("workers", [1, 2])
 def test_a_file_cut_short_while_it_is_merged_is_named_with_its_tensor(
     workers: int, large: list[MergeInput], tmp_path: Path
@@ -160,9 +157,6 @@ def test_a_file_cut_short_while_it_is_merged_is_named_with_its_tensor(
     merge(copied, out)
     merge(large, tmp_path / "whole")
     assert contents(out) == contents(tmp_path / "whole")
-
-
-# ── parts ───────────────────────────────────────────────────────────────────────────────────────
 
 
 def test_a_side_folder_is_locked_against_other_processes(

@@ -116,9 +116,6 @@ def test_a_reserved_range_has_zeros_and_keeps_the_files_length(
     assert (tmp_path / "f").stat().st_size == SIZE
 
 
-# ── where it cannot be ──────────────────────────────────────────────────────────────────────────
-
-
 @pytest.mark.parametrize("refusal", [errno.EINVAL, errno.EOPNOTSUPP, "darwin"])
 def test_without_direct_io_everything_goes_through_the_cache(
     refusal: int | str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

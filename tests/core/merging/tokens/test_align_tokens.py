@@ -122,9 +122,6 @@ def embed(folder: Path, texts: Sequence[str]) -> Tensor:
     return found
 
 
-# ── union ───────────────────────────────────────────────────────────────────────────────────────
-
-
 def shuffled(folder: Path, out: Path, seed: int) -> Path:
     """The same model with its tokens in another order."""
     order = torch.randperm(
@@ -264,9 +261,6 @@ def test_a_union_of_unigrams_keeps_their_scores(tmp_path: Path) -> None:
     longer = unigram(tmp_path / "d", ["<unk>", "a", "b", "ab"], added=["<new>"])
     merge(tmp_path / "added", a, longer)
     assert ids(tmp_path / "added", "a<new>") == [1, 4]
-
-
-# ── rows, runner, statistics ────────────────────────────────────────────────────────────────────
 
 
 def test_moved_rows_are_read_from_their_old_positions(tmp_path: Path) -> None:
