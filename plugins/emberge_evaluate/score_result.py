@@ -12,7 +12,7 @@ from emberge.contracts import MergeDetails, TrainingCost, TrainingDetails
 from emberge_evaluate.columns import Column, ScoredColumns, find_arms
 from emberge_evaluate.comparison import ArmComparison
 from emberge_evaluate.requirements import Requirement
-from emberge_evaluate.scores import ColumnKey, Comparison, ScoredTask, Scores, Verdict
+from emberge_evaluate.scores import ColumnKey, ScoredTask, Scores, Verdict
 from emberge_evaluate.task_groups import GROUP_BY_WORD, MEAN_BY_GROUP, list_mean_groups
 
 
@@ -32,15 +32,13 @@ def build_scores(
     arms = find_arms(columns)
     judge = ArmComparison(tasks, scored.scores, seed=seed, arms=arms)
     pairs = list(_pair_columns(compare, columns))
-    bases, forgetting_group = find_bases(columns, base), find_forgetting_group(tasks)
-    costs = _scale_costs(columns)
+    bases, costs = find_bases(columns, base), _scale_costs(columns)
     result = replace(
-        _score_arms([column.key for column in columns], pairs, judge),
+        _score_arms([column.key for column in columns], pairs, bases, judge),
         fingerprints={column.name: column.model.fingerprint for column in columns},
-        forgetting=_compare_bases(judge, bases, forgetting_group),
         requirements=(
             *_judge_demands(require, columns, judge),
-            *_judge_forgetting(require, columns, judge, bases, forgetting_group),
+            *_judge_forgetting(require, columns, judge, bases),
         ),
         costs=costs,
     )
@@ -50,18 +48,20 @@ def build_scores(
     arm_bases = {judge.arm_of[name]: judge.arm_of[base] for name, base in bases.items()}
     first_columns = [(arm, next(iter(arm.columns.values()))) for arm in arms]
     pooled = replace(
-        _score_arms([arm.key for arm in arms], arm_pairs, judge),
+        _score_arms([arm.key for arm in arms], arm_pairs, arm_bases, judge),
         members={arm.name: dict(arm.columns) for arm in arms},
-        forgetting=_compare_bases(judge, arm_bases, forgetting_group),
         costs={arm.name: costs[name] for arm, name in first_columns if name in costs},
     )
     return replace(result, pooled=pooled)
 
 
 def _score_arms(
-    keys: Sequence[ColumnKey], pairs: Iterable[tuple[str, str]], judge: ArmComparison
+    keys: Sequence[ColumnKey],
+    pairs: Iterable[tuple[str, str]],
+    bases: Mapping[str, str],
+    judge: ArmComparison,
 ) -> Scores:
-    """Return the estimates of columns or arms, and their comparisons with the first one and in pairs."""
+    """Return the estimates of columns or arms, and their comparisons: with the first, in pairs, of bases."""
     names = [key.name for key in keys]
     tasks = [task.name for task in judge.tasks]
     groups = list_mean_groups(judge.tasks)
@@ -76,6 +76,7 @@ def _score_arms(
         for name, row in rows.items()
     }
     all_pairs = dict.fromkeys([*((name, names[0]) for name in names[1:]), *pairs])
+    forgetting_group = find_forgetting_group(judge.tasks)
     return Scores(
         fingerprints=dict.fromkeys(names, ""),
         tasks=tuple(_store_task(task, judge.scores) for task in judge.tasks),
@@ -91,6 +92,11 @@ def _score_arms(
             for name, other in all_pairs
             if name != other
             for group in (*groups, *tasks)
+        ),
+        forgetting=tuple(
+            judge.compare(base, name, group)
+            for name, base in bases.items()
+            if (group := forgetting_group) is not None
         ),
         columns={key.name: key for key in keys if key != ColumnKey(key.name)},
     )
@@ -182,15 +188,6 @@ def find_bases(columns: Sequence[Column], base: ModelRef | None) -> dict[str, st
     }
 
 
-def _compare_bases(
-    judge: ArmComparison, bases: Mapping[str, str], group: str | None
-) -> tuple[Comparison, ...]:
-    """Return the comparison of each column's or arm's base with it on a group of tasks."""
-    if group is None:
-        return ()
-    return tuple(judge.compare(base, name, group) for name, base in bases.items())
-
-
 def _judge_demands(
     require: Sequence[Requirement], columns: Sequence[Column], judge: ArmComparison
 ) -> Iterator[Verdict]:
@@ -217,9 +214,9 @@ def _judge_forgetting(
     columns: Sequence[Column],
     judge: ArmComparison,
     bases: Mapping[str, str],
-    forgetting_group: str | None,
 ) -> Iterator[Verdict]:
     """Yield one verdict on the forgetting of each arm."""
+    forgetting_group = find_forgetting_group(judge.tasks)
     for requirement in require:
         if requirement.forgetting is None or forgetting_group is None:
             continue

@@ -145,7 +145,7 @@ class Mteb(TaskOptions, Evaluator):
                 with workspace.part("task", number, len(tasks), task.label):
                     with silence_mteb():
                         mteb_task = source.make()
-                        scored_model.prepare(source.placeholders, task.size)
+                        scored_model.prepare(task.name, source.placeholders, task.size)
                     score, units, result = score_task(mteb_task, scored_model)
                 if not math.isfinite(score):
                     workspace.warn(

@@ -144,14 +144,14 @@ class VectorModel:
         self._size: int | None = None
         self.mteb_model_meta = meta
 
-    def prepare(self, placeholders: Mapping[str, str], size: int | None = None) -> None:
-        """Set the next task's `instruction` and `prompt`, and the size of embeddings that is scored.
+    def prepare(self, task: str, placeholders: Mapping[str, str], size: int | None = None) -> None:
+        """Set the next task's name, `instruction` and `prompt`, and the size of embeddings that is scored.
 
         If a task is scored at several sizes, all its embeddings are kept for the next size.
         """
-        if placeholders is not self._texts.placeholders and size is not None:
+        if task != self._texts.task and size is not None:
             self._forget()
-        self._texts.prepare(placeholders)
+        self._texts.prepare(task, placeholders)
         self._size = size
 
     def encode(
@@ -221,9 +221,9 @@ class SearchModel:
         search = SearchEncoderWrapper(self, corpus_chunk_size=_DOCUMENTS_AT_ONCE)
         self.index, self.search = search.index, search.search
 
-    def prepare(self, placeholders: Mapping[str, str], size: int | None = None) -> None:
-        """Set the next task's `instruction` and `prompt`."""
-        self._texts.prepare(placeholders)
+    def prepare(self, task: str, placeholders: Mapping[str, str], size: int | None = None) -> None:
+        """Set the next task's name, `instruction` and `prompt`."""
+        self._texts.prepare(task, placeholders)
 
     def encode(
         self, inputs: Any, *, task_metadata: Any, prompt_type: Any = None, **_: Any
@@ -279,9 +279,9 @@ class Reranker:
         self._texts = texts
         self.mteb_model_meta = meta
 
-    def prepare(self, placeholders: Mapping[str, str], size: int | None = None) -> None:
-        """Set the next task's `instruction` and `prompt`."""
-        self._texts.prepare(placeholders)
+    def prepare(self, task: str, placeholders: Mapping[str, str], size: int | None = None) -> None:
+        """Set the next task's name, `instruction` and `prompt`."""
+        self._texts.prepare(task, placeholders)
 
     def predict(self, inputs1: Any, inputs2: Any, *, task_metadata: Any, **_: Any) -> Matrix:
         """Return the scores [n] of queries with documents, of two loaders of equal length."""

@@ -48,15 +48,16 @@ class TaskTexts:
     """
 
     def __init__(self, prompts: Prompts, media: Path) -> None:
-        self.placeholders: Mapping[str, str] = {}
+        self.task = ""
+        self._placeholders: Mapping[str, str] = {}
         self._prompts = prompts
         self._media = media
 
-    def prepare(self, placeholders: Mapping[str, str]) -> None:
-        """Set the next task's `instruction` and `prompt`."""
-        if placeholders is not self.placeholders:  # another task
+    def prepare(self, task: str, placeholders: Mapping[str, str]) -> None:
+        """Set the next task's name, `instruction` and `prompt`; the media of another task are removed."""
+        if task != self.task:
             shutil.rmtree(self._media, ignore_errors=True)
-        self.placeholders = placeholders
+        self.task, self._placeholders = task, placeholders
 
     def read_texts(self, batches: Any) -> list[str]:
         """Return the texts of the batches of one of mteb's loaders, in order."""
@@ -65,7 +66,8 @@ class TaskTexts:
 
     def find_prompt(self, side: str | None, task_metadata: Any) -> str:
         """Return the prompt of a side, or of both where they are alike (None)."""
-        return self._prompts.choose(task_metadata.name, task_metadata.type, side, self.placeholders)
+        kind, values = task_metadata.type, self._placeholders
+        return self._prompts.choose(task_metadata.name, kind, side, values)
 
 
 def read_batch_inputs(batch: Mapping[str, Any], folder: MediaFolder) -> list[str]:

@@ -1,1 +1,1 @@
-"""Evaluation sets: which there are, their checks, and their texts in memory."""
+"""Evaluation sets: their choice, their checks, and their texts in memory."""

@@ -18,7 +18,7 @@ from emberge.data import MediaValues
 from emberge.wording import format_path
 
 from emberge_data.document_rows import parse_document, read_rows_with_places
-from emberge_data.evaluation.eval_data import EvalSet, RetrievalData
+from emberge_data.evaluation.eval_set import EvalSet, RetrievalData
 from emberge_data.json_lines import read_text_lines
 
 _GRADE = re.compile(r"\s*(-?[0-9]{1,9})(?:\.0*)?\s*")

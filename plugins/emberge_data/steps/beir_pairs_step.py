@@ -20,7 +20,7 @@ from emberge import (
 )
 from emberge.contracts import DataOrigin, to_json
 
-from emberge_data.evaluation.eval_data import EvalSet, RetrievalData
+from emberge_data.evaluation.eval_set import EvalSet, RetrievalData
 
 # Part of the judgements that is read: `qrels/train.tsv`.
 _JUDGEMENTS = "train"
@@ -50,7 +50,7 @@ class BeirPairs(Step):
     """Origin of the folder's data, which the result names."""
 
     def check(self, context: Preflight) -> Iterator[Problem]:
-        from emberge_data.evaluation.eval_sets import explain_missing_part
+        from emberge_data.evaluation.read_eval_sets import explain_missing_part
 
         folder = context.data(self.path)
         if folder is None:
@@ -81,7 +81,7 @@ def _describe_folder(folder: Path) -> EvalSet:
 
 def _read_pairs(folder: Path, readers: Sequence[Reader]) -> list[Mapping[str, Any]]:
     """Return the rows of all queries with a relevant document."""
-    from emberge_data.evaluation.eval_sets import load_eval_set
+    from emberge_data.evaluation.read_eval_sets import load_eval_set
 
     loaded = load_eval_set(_describe_folder(folder), readers=readers, split=_JUDGEMENTS)
     assert isinstance(loaded, RetrievalData)

@@ -114,7 +114,7 @@ def test_tied_texts_are_ordered_by_what_they_say(
 ) -> None:
     def score(order: int, embed: Any) -> Any:
         model = VectorModel(embed, TaskTexts(Prompts(), tmp_path), build_model_meta("m", "0"))
-        model.prepare({})
+        model.prepare("task", {})
         one = EvalSet(name="ties", folder=tmp_path, task=task)
         return score_task(build_local_task(one, rows(order), split="test", revision="0"), model)
 

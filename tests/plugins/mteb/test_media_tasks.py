@@ -159,11 +159,11 @@ def test_mtebs_own_task_of_sound_is_scored(omni: Path, tmp_path: Path) -> None:
     rows = Dataset.from_dict({"audio": clips, "label": [i % 2 for i in range(40)]})
     task.dataset, task.data_loaded = DatasetDict({"train": rows}), True
     model = mteb_model(omni, tmp_path / "media")
-    model.prepare({})
+    model.prepare("first", {})
     score = score_task(task, model).score
     assert score > 0.8
     assert list((tmp_path / "media").iterdir())
-    model.prepare({})  # the next task
+    model.prepare("next", {})
     assert not (tmp_path / "media").exists()
 
 

@@ -19,7 +19,7 @@ from emberge_data import (
     load_eval_set,
     pick_eval_sets,
 )
-from emberge_data.evaluation.eval_sets import explain_missing_part
+from emberge_data.evaluation.read_eval_sets import explain_missing_part
 
 from tests.support.glance import Glance
 

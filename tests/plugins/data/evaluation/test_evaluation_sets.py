@@ -25,7 +25,7 @@ from emberge_data import (
     load_eval_set,
     pick_eval_sets,
 )
-from emberge_data.evaluation.eval_sets import explain_missing_part
+from emberge_data.evaluation.read_eval_sets import explain_missing_part
 from PIL import Image
 
 from tests.support.glance import Glance
@@ -332,7 +332,7 @@ class Announced(Glance):
 
     def expected(self, reference: Any) -> Any:
         assert reference.step == "made"
-        return None if self._sets is None else SimpleNamespace(sets=self._sets, parts=("test",))
+        return None if self._sets is None else SimpleNamespace(sets=self._sets, splits=("test",))
 
 
 def checked(

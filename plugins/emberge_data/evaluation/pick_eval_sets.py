@@ -35,8 +35,8 @@ from emberge.data import (
 )
 from emberge.wording import format_path
 
-from emberge_data.evaluation.eval_data import EvalRows, EvalSet
-from emberge_data.evaluation.eval_sets import explain_missing_part, load_eval_set
+from emberge_data.evaluation.eval_set import EvalRows, EvalSet
+from emberge_data.evaluation.read_eval_sets import explain_missing_part, load_eval_set
 
 _DESCRIPTION_OPTIONS = ("name", "domain", "instruction", "prompt")
 _ROWS_OPTIONS = ("columns", "task", "documents", "score_range")

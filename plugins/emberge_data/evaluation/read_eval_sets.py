@@ -13,7 +13,7 @@ from emberge.media import MediaFolder
 from emberge.wording import format_path, join_some
 
 from emberge_data.document_rows import read_rows_with_places
-from emberge_data.evaluation.eval_data import (
+from emberge_data.evaluation.eval_set import (
     ClassificationData,
     ClusteringData,
     EvalData,
