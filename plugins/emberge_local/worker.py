@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import json
 import os
 import signal
 import threading
 from pathlib import Path
 
-from emberge import EmbergeError, RecipeError, load_plugins, parse_recipe
+from emberge import EmbergeError, Machine, RecipeError, load_plugins, parse_recipe
 from emberge.contracts import Event
 from emberge.interpreter import leave_process, set_torch_defaults
 from emberge.recipes import JsonLineFile, RecipeStep, RunContext, find_targets, run_step
@@ -61,7 +62,7 @@ def _wait_for_end() -> None:
 
 def run_call(line: bytes) -> int:
     """Run the step of a call (a line of JSON), write its events, and return the exit code."""
-    call = StepCall.read(line)
+    call = StepCall(**json.loads(line))
     events = JsonLineFile(Path(call.events))
     try:
         step, context = _prepare_step(call, events)
@@ -81,11 +82,7 @@ def run_call(line: bytes) -> int:
 
 
 def _prepare_step(call: StepCall, events: JsonLineFile) -> tuple[RecipeStep, RunContext]:
-    """Return (step of the call, context in which it writes its events into a file).
-
-    Raises:
-        RecipeError: if the recipe cannot be read with this machine's plugins, or lacks the step.
-    """
+    """Return (step of the call, context in which it writes its events into a file)."""
 
     def write_event(event: Event) -> None:
         facts = dataclasses.asdict(event)
@@ -103,7 +100,7 @@ def _prepare_step(call: StepCall, events: JsonLineFile) -> tuple[RecipeStep, Run
         out_folder=out_folder,
         targets=find_targets(recipe, out_folder, plugins, call.finished),
         record=write_event,
-        machine=call.build_machine(),
+        machine=Machine(**{**call.machine, "devices": tuple(call.machine["devices"])}),
         recipe=recipe,
     )
     return step, context

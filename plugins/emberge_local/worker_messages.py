@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import traceback
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import emberge
-from emberge import EmbergeError, Machine
+from emberge import EmbergeError
 from emberge.contracts import MetricLogged, StepProgressed, StepWarned
 
 # Names of the events at the beginning and the end of a step.
@@ -22,10 +21,9 @@ EVENTS_BY_NAME: dict[str, Any] = {
 
 @dataclass(frozen=True, kw_only=True)
 class StepCall:
-    """Call of a step's process, as values of JSON; who starts the process adds `machine`.
+    """Call of a step's process, as values of JSON; `machine` is added by whoever starts the process.
 
-    Paths are absolute. `finished` maps the ids of finished steps to their fingerprints, and `events` is the
-    file for the events.
+    Paths are absolute; `finished` are the fingerprints of finished steps by id, `events` the file for events.
     """
 
     out: str
@@ -39,15 +37,6 @@ class StepCall:
     plugins: Sequence[str]
     blocked: Sequence[str]
     machine: Mapping[str, Any] = field(default_factory=dict)
-
-    @classmethod
-    def read(cls, line: bytes) -> StepCall:
-        """Return the call in a line of JSON."""
-        return cls(**json.loads(line))
-
-    def build_machine(self) -> Machine:
-        """Return the share of a machine that the step may use."""
-        return Machine(**{**self.machine, "devices": tuple(self.machine["devices"])})
 
 
 class LaunchedError(EmbergeError):

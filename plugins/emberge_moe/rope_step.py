@@ -192,7 +192,8 @@ def list_rotary_tensors(checkpoint: Checkpoint) -> list[TensorSpec]:
                 parts = tuple(
                     names.specs[name.replace("query", p)] for p in ("query", "key", "value")
                 )
-                rotary.append(_join_rows(fused_name, parts))
+                shape = (3 * spec.shape[0], *spec.shape[1:])
+                rotary.append(JoinedTensor(fused_name, shape, spec.dtype, parts=parts))
         elif rotary_name := _find_rotary_name(name):
             rotary.append(spec.with_name(prefix + rotary_name))
         else:
@@ -211,10 +212,3 @@ def _find_rotary_name(name: str) -> str:
         if re.match(old, name):
             return re.sub(old, new, name)
     return name if _UNCHANGED_TENSORS.match(name) else ""
-
-
-def _join_rows(name: str, parts: tuple[TensorSpec, ...]) -> TensorSpec:
-    """Return matrices or biases of one shape as one tensor, stacked by rows."""
-    first = parts[0]
-    shape = (sum(part.shape[0] for part in parts), *first.shape[1:])
-    return JoinedTensor(name, shape, first.dtype, parts=parts)

@@ -17,7 +17,7 @@ from emberge_weights.judged_sets import JudgedSet
 from emberge_weights.members import MemberVectors, SetEmbedder, SetVectors, build_member_inputs
 from emberge_weights.search import Search, choose_simplest
 from emberge_weights.set_scores import score_set
-from emberge_weights.unit_scores import Array, UnitScores, compute_mean_score
+from emberge_weights.unit_scores import Array, UnitScores, compute_mean_score, list_contributions
 
 # Candidates that are merged, equal weights among them.
 MERGES = 5
@@ -35,17 +35,15 @@ class RealMerges:
     @property
     def means(self) -> Array:
         """Mean real score of each merge over the sets."""
-        return compute_mean_score(
-            [set_scores.compute_contributions() for set_scores in self.scores]
-        )
+        return compute_mean_score(list_contributions(self.scores))
 
     def choose_final(self, search: Search) -> int:
         """Return the index of the candidate to take, based on the merges' real scores."""
         if not search.choice.gain.is_clear:
             choice = search.choice.index
             return choice if choice in self.candidates else EQUAL_CANDIDATE
-        contributions = [set_scores.compute_contributions() for set_scores in self.scores]
         candidates = list(self.candidates)
+        contributions = list_contributions(self.scores)
         return candidates[choose_simplest(search.weights[candidates], contributions)]
 
 

@@ -23,6 +23,7 @@ from emberge_weights.unit_scores import (
     UnitScores,
     compute_mean_score,
     compute_standard_error,
+    list_contributions,
 )
 
 # Share of the base where the models' mean is not clearly better than the base alone.
@@ -43,9 +44,7 @@ class Search:
     @property
     def means(self) -> Array:
         """Mean score of each candidate over the sets."""
-        return compute_mean_score(
-            [set_scores.compute_contributions() for set_scores in self.scores]
-        )
+        return compute_mean_score(list_contributions(self.scores))
 
 
 def search_weights(
@@ -133,8 +132,7 @@ def choose_weighting(
     """
     gain = measure_held_out(scores, lambda seen: choose_simplest(weights, seen), seed)
     if gain.is_clear:
-        contributions = [set_scores.compute_contributions() for set_scores in scores]
-        return ChosenWeighting(choose_simplest(weights, contributions), gain)
+        return ChosenWeighting(choose_simplest(weights, list_contributions(scores)), gain)
     if cautious is None:
         return ChosenWeighting(EQUAL_CANDIDATE, gain)
     base = weights.shape[1] - 1  # the last member

@@ -51,6 +51,11 @@ class UnitScores:
         return _split_correlation(values, self.gold if units is None else self.gold[units])
 
 
+def list_contributions(scores: Sequence[UnitScores]) -> list[Array]:
+    """Return the contributions of all units of each set."""
+    return [set_scores.compute_contributions() for set_scores in scores]
+
+
 def compute_mean_score(contributions: Sequence[Array]) -> Array:
     """Return each weighting's mean score over sets, from the contributions of each set's units."""
     means: Array = np.mean([part.mean(1) for part in contributions], axis=0)

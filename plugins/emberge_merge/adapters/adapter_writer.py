@@ -108,10 +108,11 @@ class AdapterParts:
             yield f"{PEFT_PREFIX}{inner}.{last}", tensor.contiguous()
 
     def _build_config(self, base: str) -> dict[str, Any]:
-        ranks = {module: factors.rank for module, factors in self.factors.items()}
+        # Threads add factors in any order; of equally common ranks, that of the first name counts.
+        ranks = {module: factors.rank for module, factors in sorted(self.factors.items())}
         most_common_rank = Counter(ranks.values()).most_common(1)[0][0]
         rank_by_pattern = {
-            re.escape(m): rank for m, rank in sorted(ranks.items()) if rank != most_common_rank
+            re.escape(m): rank for m, rank in ranks.items() if rank != most_common_rank
         }
         biases = any(name.endswith(".bias") for name in self.changed_names)
         # alpha = r: the factors are the whole change, and no rule of scaling can misread them.
@@ -124,7 +125,7 @@ class AdapterParts:
             "lora_alpha": most_common_rank,
             "rank_pattern": rank_by_pattern,
             "alpha_pattern": rank_by_pattern,
-            "target_modules": sorted(ranks),
+            "target_modules": list(ranks),
             "modules_to_save": self.list_saved_modules() or None,
             "bias": "all" if biases else "none",
             "fan_in_fan_out": self.transposed,

@@ -86,7 +86,7 @@ def merge_to_adapter(
         facts = {**json.loads(header[PROVENANCE_KEY]), **describe_base(builder.base)}
         header[PROVENANCE_KEY] = json.dumps(facts)
         builder.parts.write(workspace.folder, whole, find_model_name(base.folder), header)
-    factors = builder.parts.factors
+    factors = dict(sorted(builder.parts.factors.items()))
     return AdapterReport(
         {module: one.rank for module, one in factors.items()},
         {f"{module}.weight": one.error for module, one in factors.items()},
@@ -138,7 +138,6 @@ class _AdapterBuilder:
             for tensor in self.merged_plans:
                 if tensor.name in products:
                     self._take_product(tensor, reader)
-        self.parts.factors = dict(sorted(self.parts.factors.items()))  # not by the order of threads
         self.warnings += [*report.warnings, *self._list_remarks()]
         self.findings = report.findings
         names = self.parts.list_whole_names()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import partial
 
 from emberge import Artifact, Count, ModelRef, Preflight, Problem, Step, Workspace
 from emberge.contracts import BaseFacts
@@ -13,6 +14,7 @@ from emberge_merge.adapters.adapter_checks import find_adapter_problems
 from emberge_merge.adapters.low_rank import Truncation
 from emberge_merge.methods.weighted_sums import Passthrough
 from emberge_merge.steps.artifacts import describe_adapter
+from emberge_merge.steps.merge_options import find_in_check, find_in_run, find_one_input
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,12 +45,7 @@ class ExtractLora(Step):
         return self.base
 
     def check(self, context: Preflight) -> Iterator[Problem]:
-        base = MergeInput(
-            self.base.text, context.model(self.base), adapter=context.adapter(self.base)
-        )
-        model = MergeInput(
-            self.model.text, context.model(self.model), adapter=context.adapter(self.model)
-        )
+        (base,), (model,) = (find_in_check(context, one) for one in (self.base, self.model))
         plan = plan_merge(self._build_request(model))
         for problem in plan.problems:
             yield context.problem(str(problem), "model")
@@ -59,21 +56,16 @@ class ExtractLora(Step):
     def run(self, workspace: Workspace) -> Artifact:
         from emberge_merge.adapters.merge_to_adapter import merge_to_adapter
 
-        model, base = workspace.model(self.model), workspace.model(self.base)
-        tuned = MergeInput(
-            model.name, model.folder, fingerprint=model.fingerprint, adapter=model.adapter
-        )
+        find = partial(find_in_run, workspace)
         report = merge_to_adapter(
-            self._build_request(tuned, workspace.seed),
-            MergeInput(
-                self.base.text, base.folder, fingerprint=base.fingerprint, adapter=base.adapter
-            ),
+            self._build_request(find_one_input(find, self.model), workspace.seed),
+            find_one_input(find, self.base),
             workspace,
             Truncation(self.rank),
         )
         return Artifact(
             kind="model",
-            size=model.size,
+            size=workspace.model(self.model).size,
             parents=(self.model.text,),
             origin="changed",
             made_by="extracting the changes of",

@@ -1,12 +1,9 @@
-"""Processes of steps end with their parent, and only their last event ends the step."""
+"""Processes of steps end with their parent."""
 
 from __future__ import annotations
 
 import subprocess
 import sys
-from pathlib import Path
-
-from emberge_local import pool_launcher
 
 CODE = (
     "import time; from emberge_local.worker import read_call; "
@@ -43,11 +40,3 @@ def test_a_process_whose_parent_ended_early_has_no_call() -> None:
         child.stdin.close()
         assert child.stdout.readline() == b"None\n"
         child.kill()
-
-
-def test_an_event_of_an_unknown_name_is_no_end_of_the_step(tmp_path: Path) -> None:
-    events = tmp_path / "events.jsonl"
-    events.write_text('{"event": "resized", "seconds": 1}\n')
-    attempt = pool_launcher._Attempt(step=None, fingerprint="")  # type: ignore[arg-type]
-    pool_launcher._record_events(None, attempt, events)  # type: ignore[arg-type]
-    assert attempt.outcome is None

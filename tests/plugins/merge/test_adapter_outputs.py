@@ -11,9 +11,7 @@ from typing import Any
 import pytest
 import torch
 from emberge import EmbergeError, Plugins, check_recipe, parse_recipe, run_recipe
-from emberge.merging import merge_tensors
 from emberge.results import read_artifact
-from emberge_merge.adapters import merge_to_adapter
 from emberge_merge.adapters.adapter_writer import AdapterParts
 from emberge_merge.adapters.low_rank import Truncation, factorise, factorise_product
 from safetensors.torch import load_file, save_file
@@ -147,6 +145,12 @@ def test_a_module_inside_one_that_is_kept_whole_cannot_be_adapted() -> None:
         AdapterParts(names, factors=factors, changed_names={"a.weight"}).list_saved_modules()
 
 
+def test_an_adapters_config_does_not_depend_on_the_order_of_threads() -> None:
+    ranks = {"b": 2, "a": 1}
+    factors = {name: factorise(torch.eye(rank), Truncation(2)) for name, rank in ranks.items()}
+    assert AdapterParts(frozenset(), factors=factors)._build_config("base")["r"] == 1
+
+
 @pytest.mark.parametrize("strategy", ["linear", "{ties: {density: 0.6}}", "multi_slerp"])
 def test_a_rank_cuts_to_what_is_said(
     strategy: str, place: Path, base: Path, plugins: Plugins
@@ -253,31 +257,6 @@ def test_unchanged_tensors_are_not_in_the_adapter(
     assert not found.whole
     with pytest.raises(EmbergeError, match="no matrix of the model differs from its base's"):
         run(tmp_path, "  none: {extract_lora: {model: ./bert, base: ./bert, rank: 8}}\n", plugins)
-
-
-def test_an_adapter_depends_on_no_order_of_threads(
-    base: Path, tmp_path: Path, plugins: Plugins, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    tuned = shutil.copytree(base, tmp_path / "tuned")
-    state = load_file(tuned / "model.safetensors")
-    for layer, rank in enumerate((1, 2)):
-        state[f"encoder.layer.{layer}.attention.self.query.weight"] += torch.eye(32)[:rank].T.mm(
-            torch.eye(32)[:rank]
-        )
-    save_file(state, tuned / "model.safetensors", metadata={"format": "pt"})
-    (tmp_path / "bert").symlink_to(base)
-
-    def merge_last_first(plan: Any, reader: Any, take: Any, **more: Any) -> Any:
-        taken: list[tuple[str, Tensor]] = []
-        result = merge_tensors(plan, reader, lambda n, t: taken.append((n, t.clone())), **more)
-        for name, merged in sorted(taken, reverse=True):
-            take(name, merged)
-        return result
-
-    monkeypatch.setattr(merge_to_adapter, "merge_tensors", merge_last_first)
-    step = "  small: {extract_lora: {model: ./tuned, base: ./bert, rank: 8}}\n"
-    config = json.loads((run(tmp_path, step, plugins)["small"] / "adapter_config.json").read_text())
-    assert config["r"] == 1  # of ranks that are equally common, that of the first name
 
 
 def test_the_layers_that_store_their_transpose_come_out_right(
