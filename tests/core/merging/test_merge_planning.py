@@ -25,7 +25,6 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from tests.support import tiny
-from tests.support.whole import edit
 
 
 def model(folder: Path, tensors: dict[str, Tensor], **config: Any) -> Path:
@@ -192,14 +191,6 @@ def test_tokens_without_a_row_are_a_warning(bert: Path, tmp_path: Path) -> None:
     assert not found.problems
     assert any('no model has a row for the tokens "[NEW]"' in said for said in found.warnings)
     assert not problems(bert, other, tokenizer=other)
-
-
-def test_another_number_of_heads_is_a_problem_even_with_equal_shapes(
-    bert: Path, tmp_path: Path
-) -> None:
-    other = shutil.copytree(bert, tmp_path / "other")
-    edit(other, "config.json", num_attention_heads=2)
-    assert "num_attention_heads is 4 in one and 2 in the other" in problems(bert, other)
 
 
 def test_a_plan_lists_every_problem_at_once(berts: list[Path], bert: Path) -> None:

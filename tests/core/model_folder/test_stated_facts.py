@@ -272,7 +272,7 @@ def test_a_longest_text_is_no_longer_than_the_positions(state: str, tmp_path: Pa
 
 # Keys of configs that no tensor shows, by class: a value that is not the default.
 UNSHOWN: Mapping[str, Mapping[str, Any]] = {
-    "bert": {"layer_norm_eps": 1e-5},
+    "bert": {"layer_norm_eps": 1e-5, "num_attention_heads": 2},
     "modernbert": {"local_attention": 8},
     "gemma3_text": {"query_pre_attn_scalar": 8},
     "t5": {"relative_attention_max_distance": 8, "feed_forward_proj": "gelu", "num_heads": 2},
