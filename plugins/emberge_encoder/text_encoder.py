@@ -138,10 +138,8 @@ class TextEncoder(LayoutOptions):
         refuse_broken_static(checkpoint)
         allowed = {"prompts", "max_length", *(["dtype"] if self.dtype == "float32" else [])}
         for option in dataclasses.fields(self):
-            if option.name not in allowed and getattr(self, option.name) not in (
-                option.default,
-                None,
-            ):
+            value = getattr(self, option.name)
+            if option.name not in allowed and value not in (option.default, None):
                 raise CheckpointError(
                     f"{checkpoint}: is a static model, which has float32 vectors and no {option.name}; "
                     "take the option out"

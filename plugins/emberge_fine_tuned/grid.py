@@ -156,17 +156,13 @@ class Grid:
         path = self._locate_weights(best)
         if not path.exists():
             self._run(best)
-        self._drop_other_weights(best)
+        for other in self.options.settings:
+            if other != best.setting:  # no task starts from their weights
+                self._locate_weights(best._replace(setting=other)).unlink(missing_ok=True)
         weights = dict(encoder.module.named_parameters())
         with torch.no_grad():
             for stored, value in load_file(path).items():
                 weights[stored].copy_(value)
-
-    def _drop_other_weights(self, best: Cell) -> None:
-        """Remove the weights of a task's other settings, from which no task starts."""
-        for other in self.options.settings:
-            if other != best.setting:
-                self._locate_weights(best._replace(setting=other)).unlink(missing_ok=True)
 
     def _locate_weights(self, cell: Cell) -> Path:
         return self.workspace.work / "fine_tuned" / f"{self._hash_cell(cell)}.safetensors"

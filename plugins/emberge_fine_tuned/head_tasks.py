@@ -195,12 +195,10 @@ class Words(HeadTask):
             )
             for text, row in zip(located, rows, strict=True)
         ]
+        if not training:
+            return read
         # A batch of texts without a labelled token would have no loss.
-        return (
-            [item for item in read if max(item.word_positions, default=-1) >= 0]
-            if training
-            else read
-        )
+        return [item for item in read if max(item.word_positions, default=-1) >= 0]
 
     def read_target(self, row: TaskRow) -> tuple[int, ...]:
         return tuple(self.data.number_by_class[label] for label in row.labels)

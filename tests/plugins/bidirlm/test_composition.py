@@ -243,7 +243,7 @@ def test_a_composed_folder_has_no_file_of_a_text_models_own_processor(place: Pat
 
 
 @pytest.mark.parametrize("state", STATES)
-def test_what_a_specialist_states_is_followed_in_no_case_and_said(
+def test_facts_that_only_a_specialist_states_are_ignored_with_a_warning(
     state: str, models: Path, tmp_path: Path
 ) -> None:
     """The text model gives prompts by its role; heads, licences and prompts of a specialist are named."""

@@ -101,7 +101,9 @@ def test_a_prompt_that_fills_the_length_leaves_the_special_token(tmp_path: Path)
 
 
 @pytest.mark.parametrize("pooling", ["mean", "weighted_mean"])
-def test_it_is_written_down_and_sentence_transformers_obeys(pooling: Any, tmp_path: Path) -> None:
+def test_include_prompt_is_saved_and_sentence_transformers_obeys_it(
+    pooling: Any, tmp_path: Path
+) -> None:
     source = tiny.checkpoint(tmp_path / "m")
     out, within = (_load(source, include_prompt=given, pooling=pooling) for given in (False, True))
     library = _saved(out, tmp_path / "out")

@@ -44,11 +44,7 @@ def training(place: Path, model: str, **options: Any) -> dict[str, Any]:
 @pytest.mark.parametrize(
     ("model", "options", "said"),
     [
-        (
-            "reranker",
-            {"backbone": "cross_encoder", "loss": KEPT},
-            "KeepSpace reads one vector a text",
-        ),
+        ("reranker", {"backbone": "cross_encoder", "loss": KEPT}, "KeepSpace reads one vector"),
         ("reranker", {"backbone": "cross_encoder", "loss": "flops"}, "FLOPS reads sparse vectors"),
         (
             "reranker",
@@ -66,7 +62,7 @@ def training(place: Path, model: str, **options: Any) -> dict[str, Any]:
         (
             "reranker",
             {"backbone": "cross_encoder", "negatives": "in_batch"},
-            "no scores of other rows' texts",
+            "no scores of other rows",
         ),
         ("plain", {"loss": "embedding_distillation"}, "needs a guide"),
     ],

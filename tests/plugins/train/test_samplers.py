@@ -108,12 +108,8 @@ def test_tasks_come_one_after_another_shuffled_inside() -> None:
     batches = TaskSequential(batch_size=size(4)).batches(MANY, 0)
     task = {info.name: info.task for info in MANY}
     kinds = ["retrieval" if task[n] == "reranking" else task[n] for n in names(batches)]
-    assert [k for i, k in enumerate(kinds) if not i or kinds[i - 1] != k] == [
-        "classification",
-        "clustering",
-        "sts",
-        "retrieval",
-    ]
+    turns = [k for i, k in enumerate(kinds) if not i or kinds[i - 1] != k]
+    assert turns == ["classification", "clustering", "sts", "retrieval"]
     assert len(runs(batches)) > 12  # inside a task the datasets take turns by chance
 
 
@@ -205,10 +201,7 @@ def test_samplers_keep_their_laws(kind: type[BatchShuffle], tail: str) -> None:
     ("sampler", "message"),
     [
         (DatasetSequential(pin_last=("msmacro",)), "no dataset here; did you mean 'msmarco'"),
-        (
-            TaskSequential(batch_size=size(8), order=("sts", "retrieval")),
-            "'topics' is for clustering",
-        ),
+        (TaskSequential(batch_size=size(8), order=("sts", "retrieval")), "'topics' is for"),
     ],
 )
 def test_what_does_not_fit_the_data_is_refused(sampler: Sampler, message: str) -> None:
