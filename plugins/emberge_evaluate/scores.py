@@ -76,6 +76,8 @@ class Comparison:
         low, high = self.interval
         if self.less_is_better:
             low, high = -high, -low
+        if not low <= high:  # numbers that are not defined
+            return "unknown"
         if low > 0:
             return "better"
         return "worse" if high < 0 else "no clear difference"

@@ -53,10 +53,8 @@ def _keep_finite(scores: Scores) -> Scores:
     def select(rows: Mapping[str, Mapping[str, _Number]]) -> dict[str, dict[str, _Number]]:
         return {m: {key: v for key, v in row.items() if _is_finite(v)} for m, row in rows.items()}
 
-    def select_finite(comparisons: tuple[Comparison, ...]) -> tuple[Comparison, ...]:
-        return tuple(
-            one for one in comparisons if _is_finite((one.difference, *(one.interval or ())))
-        )
+    def select_finite(all_: tuple[Comparison, ...]) -> tuple[Comparison, ...]:
+        return tuple(one for one in all_ if _is_finite((one.difference, *(one.interval or ()))))
 
     return replace(
         scores,

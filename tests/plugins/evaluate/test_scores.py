@@ -58,6 +58,7 @@ def test_what_is_no_number_is_left_out(tmp_path: Path) -> None:
     values = {**PLAIN.values, "base": {"code": float("nan"), "topics": 0.25}}
     undefined = Comparison("merged", "base", "code", float("nan"), (float("nan"), float("nan")))
     clear = Comparison("merged", "base", "topics", 0.5, (0.25, 0.75))
+    assert (undefined.verdict, clear.verdict) == ("unknown", "better")
     lost = replace(PLAIN, values=values, comparisons=(undefined, clear), forgetting=(undefined,))
     write_scores(tmp_path, lost)
     found = read_scores(tmp_path)
