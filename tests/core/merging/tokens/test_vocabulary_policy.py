@@ -237,20 +237,6 @@ def test_two_tokens_on_one_id_are_refused(clashing: list[Path], tmp_path: Path) 
     assert " and 1 more; " in said
 
 
-@pytest.mark.parametrize(
-    ("first", "second"),
-    [
-        (["u", "dog", "cat"], ["u", "cat"]),
-        (["u", "cat", "bird", "dog"], ["u", "cat", "bird", "cow", "dog"]),
-    ],
-)
-def test_one_token_on_two_ids_is_refused(
-    first: list[str], second: list[str], tmp_path: Path
-) -> None:
-    a, b = (write(tmp_path / n, t, [(0, 0)] * len(t)) for n, t in (("a", first), ("b", second)))
-    assert "different tokenizers" in problems(a, b)
-
-
 def test_a_chosen_tokenizer_decides_between_two_tokens_of_one_id(
     clashing: list[Path], tmp_path: Path
 ) -> None:
