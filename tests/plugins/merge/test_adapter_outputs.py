@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -384,48 +383,3 @@ def test_factors_of_a_product_are_those_of_the_full_matrix() -> None:
     assert_near(squares, values[:7], addends=60)
     # Balanced: both factors carry the square roots of the singular values.
     assert_near(exact.a.norm(dim=1), exact.b.norm(dim=0), addends=60)
-
-
-def factors(folder: Path) -> tuple[Tensor, Tensor]:
-    tensors = load_file(folder / "adapter_model.safetensors")
-    key = f"base_model.model.{LAYER}.lora_"
-    return tensors[f"{key}A.weight"].double(), tensors[f"{key}B.weight"].double()
-
-
-def with_factors(
-    source: Path, out: Path, a: Sequence[Sequence[float]], b: Sequence[Sequence[float]]
-) -> Path:
-    """An adapter of rank 1 and scale 1 whose product is b a in the corner of one layer, else zero."""
-    shutil.copytree(source, out)
-    tensors = {
-        k: torch.zeros_like(v) for k, v in load_file(out / "adapter_model.safetensors").items()
-    }
-    key = f"base_model.model.{LAYER}.lora_"
-    tensors[f"{key}A.weight"][0, :2] = torch.tensor(a[0])
-    tensors[f"{key}B.weight"][:2, 0] = torch.tensor([row[0] for row in b])
-    save_file(tensors, out / "adapter_model.safetensors")
-    return out
-
-
-def test_exact_and_cut_adapters_are_those_computed_by_hand(
-    base: Path, tmp_path: Path, plugins: Plugins
-) -> None:  # T-F2
-    source = save_adapter(tmp_path / "source", base, r=1, lora_alpha=1)
-    (tmp_path / "bert").symlink_to(base)
-    members = [
-        with_factors(source, tmp_path / "a0", [[1, 0]], [[1], [0]]),
-        with_factors(source, tmp_path / "a1", [[0, 1]], [[0], [1]]),
-    ]
-    models = "models: [./bert+./a0, ./bert+./a1]"
-    made = run(
-        tmp_path,
-        f"  exact: {{merge_adapters: {{{models}}}}}\n"
-        f"  cut: {{merge_adapters: {{{models}, rank: 1}}}}\n",
-        plugins,
-    )
-    a, b = factors(made["exact"])
-    assert torch.equal((b @ a)[:2, :2], torch.tensor([[0.5, 0.0], [0.0, 0.5]]).double())
-    assert adapter_of(made["cut"]).errors[f"{LAYER}.weight"] == near(0.5**0.5, addends=4)
-    thin = [factors(member) for member in members]
-    mixed = sum(b for _, b in thin) / 2 @ (sum(a for a, _ in thin) / 2)
-    assert torch.equal(mixed[:2, :2], torch.full((2, 2), 0.25).double())

@@ -459,7 +459,7 @@ def run_both(place: Path) -> dict[str, str]:
     }
 
 
-def test_a_step_is_done_again_if_the_file_of_its_loss_was_edited(
+def test_a_step_is_done_again_if_the_file_of_its_loss_was_edited_and_names_its_content(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(sys, "dont_write_bytecode", False)
@@ -468,19 +468,13 @@ def test_a_step_is_done_again_if_the_file_of_its_loss_was_edited(
     os.utime(tmp_path / "margin.py", (1e9, 1e9))
     before = run_both(tmp_path)
     assert run_both(tmp_path) == before
+    text = (tmp_path / "out" / "with_loss" / "artifact.json").read_text()
+    for name in ("number.py", "margin.py"):
+        digest = hashlib.sha256((tmp_path / name).read_bytes()).hexdigest()
+        assert f"file {name} sha256:{digest}" in text
     # Of equal size and time: Python's cache of compiled files would not notice the edit.
     (tmp_path / "margin.py").write_text(PLUGIN.replace("return 1", "return 2"))
     os.utime(tmp_path / "margin.py", (1e9, 1e9))
     after = run_both(tmp_path)
     assert (before["with_loss"][0], after["with_loss"][0]) == ("1", "2")
     assert after["without"] == before["without"]  # it uses nothing of the edited file
-
-
-def test_a_result_names_the_content_of_the_files_behind_it(tmp_path: Path) -> None:
-    (tmp_path / "number.py").write_text(STEPS)
-    (tmp_path / "margin.py").write_text(PLUGIN)
-    run_both(tmp_path)
-    text = (tmp_path / "out" / "with_loss" / "artifact.json").read_text()
-    for name in ("number.py", "margin.py"):
-        digest = hashlib.sha256((tmp_path / name).read_bytes()).hexdigest()
-        assert f"file {name} sha256:{digest}" in text
