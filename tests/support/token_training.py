@@ -11,13 +11,16 @@ import numpy as np
 import torch
 from emberge import Batch, DatasetInfo, PerDataset, Pool, Sampler, Tokens, make_seed
 from emberge.contracts import BatchPart
+from emberge.training import FitOptions, FitResult
 from emberge_train import MLM, BatchShuffle
 from safetensors.torch import load_file
 
 from tests.support import ranked_fit
+from tests.support.exact import ExactEncoder
+from tests.support.fitting import run_fit
 from tests.support.ranked_fit import Training
 from tests.support.tolerance import EXACT, exactly, of_adamw
-from tests.support.training_data import InMemory
+from tests.support.training_data import InMemory, texts
 
 MASKED = MLM(share=0.4, masked=0.8, random=0.1)
 EPSILON = 1e-4
@@ -26,6 +29,30 @@ OPTIONS: dict[str, Any] = {
     **{"weight_decay": 0.0, "max_grad_norm": None, "adam_epsilon": EPSILON, "dropout": False},
     **{"token_budget": 150, "logging_steps": 1},
 }
+
+
+def arguments_of(model: Path, **given: Any) -> dict[str, Any]:
+    """What a training with a loss over tokens is given, but for its folders."""
+    return {
+        "backbone": ExactEncoder(pooling="mean"),
+        "checkpoint": model,
+        "datasets": [texts()],
+        "sampler": (BatchShuffle(batch_size=PerDataset(default=8), tail="keep"),),
+        "losses": PerDataset(default=(MASKED,)),
+        "options": FitOptions(**OPTIONS),
+        "seed": 0,
+        **given,
+    }
+
+
+def fit_tokens(model: Path, root: Path, **given: Any) -> FitResult:
+    """Train that model into the folder `out` of `root`."""
+    return run_fit(**arguments_of(model, **given), folder=root / "out", work=root / "work")
+
+
+def losses_of(result: FitResult) -> list[float]:
+    """The loss of each step."""
+    return [loss for _, loss in result.step_losses]
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -22,15 +22,22 @@ from emberge.encoding import EncodePlan, PassResult, corrupt_text, predict_and_b
 from emberge.training import FitOptions, FitResult, find_prediction_problems
 from emberge_encoder import TextEncoder
 from emberge_moe.routed_backbone import Routed
-from emberge_train import MLM, BatchShuffle, InfoNCE
+from emberge_train import MLM, InfoNCE
 from safetensors.torch import load_file
 
 from tests.support.exact import ExactEncoder
-from tests.support.fitting import run_fit
 from tests.support.result_folders import folders
 from tests.support.routable import dense
 from tests.support.routed_models import NATIVE, ExactRouted, native, routed
-from tests.support.token_training import MASKED, OPTIONS, Together, by_hand, windows_of
+from tests.support.token_training import (
+    MASKED,
+    OPTIONS,
+    Together,
+    by_hand,
+    fit_tokens,
+    losses_of,
+    windows_of,
+)
 from tests.support.tolerance import assert_exact, exactly
 from tests.support.training_data import InMemory, retrieval, texts
 
@@ -49,27 +56,8 @@ def _backbone(*, recompute: bool = False, **options: Any) -> ExactRouted:
     return ExactRouted(inner=ExactEncoder(gradient_checkpointing=recompute), **given)
 
 
-def _arguments(model: Path, **given: Any) -> dict[str, Any]:
-    return {
-        "backbone": _backbone(),
-        "checkpoint": model,
-        "datasets": [texts()],
-        "sampler": (BatchShuffle(batch_size=PerDataset(default=8), tail="keep"),),
-        "losses": PerDataset(default=(MASKED,)),
-        "options": FitOptions(**OPTIONS),
-        "seed": 0,
-        **given,
-    }
-
-
-def _fit(model: Path, root: Path, *, metric: Any = None, **given: Any) -> FitResult:
-    logged = {"metric": metric} if metric is not None else {}
-    places = {"folder": root / "out", "work": root / "work"}
-    return run_fit(**_arguments(model, **given), **places, **logged)
-
-
-def _losses(result: FitResult) -> list[float]:
-    return [loss for _, loss in result.step_losses]
+def _fit(model: Path, root: Path, **given: Any) -> FitResult:
+    return fit_tokens(model, root, backbone=_backbone(), **given)
 
 
 class Taken:
@@ -104,7 +92,7 @@ def test_a_token_training_equals_a_loop_written_by_hand(kind: str, tmp_path: Pat
     own = Taken(model, ROUTERS.get(kind, "router"))
     expected = by_hand(model, tokenizer, windows_of(tokenizer, texts()), own)
     assert len(own.logits) == (1 if kind in NATIVE else 2)
-    assert _losses(found) == pytest.approx(expected, rel=NEAR)
+    assert losses_of(found) == pytest.approx(expected, rel=NEAR)
     assert expected[-1] < expected[0]
 
 
@@ -168,7 +156,7 @@ def test_several_losses_add_the_balance_term_once(tmp_path: Path) -> None:
 
     def first(*losses: MLM) -> float:
         given: dict[str, Any] = {"options": options, "losses": PerDataset(default=losses)}
-        return _losses(_fit(model, tmp_path / str(len(list(tmp_path.iterdir()))), **given))[0]
+        return losses_of(_fit(model, tmp_path / str(len(list(tmp_path.iterdir()))), **given))[0]
 
     rare = MLM(share=1e-9)
     once = first(rare)
@@ -192,7 +180,7 @@ def test_a_mixed_step_is_the_mean_by_rows_and_counts_both_loads(tmp_path: Path) 
             options=FitOptions(**OPTIONS | {"epochs": 1}),
             metric=lambda name, value, _, logged=logged: logged.update({name: value}),
         )
-        found[names], loads[names] = _losses(result)[0], logged["load/1/0"]
+        found[names], loads[names] = losses_of(result)[0], logged["load/1/0"]
     read, find, both = found.values()
     assert both == exactly(read * 4 / 12 + find * 8 / 12)
     assert min(list(loads.values())[:2]) < loads["read", "find"] < max(list(loads.values())[:2])

@@ -11,19 +11,17 @@ import torch
 from emberge import CheckpointError, PerDataset, TokenLoss
 from emberge.encoding import EncodePlan, PassResult, corrupt_text, predict_and_backward
 from emberge.encoding.token_pass import pack_rows
-from emberge.training import FitOptions, FitResult
-from emberge_train import MLM, MNTP, BatchShuffle, CausalLM
+from emberge.training import FitOptions
+from emberge_train import MLM, MNTP, CausalLM
 
 from tests.support import tiny
 from tests.support.decoders import decoder
 from tests.support.exact import ExactEncoder
-from tests.support.fitting import run_fit
-from tests.support.token_training import OPTIONS
+from tests.support.token_training import OPTIONS, fit_tokens, losses_of
 from tests.support.tolerance import exactly
 from tests.support.training_data import texts
 
 LENGTH = 100
-HIDDEN = MNTP(share=0.4)
 
 
 def _folder(root: Path, kind: str) -> Path:
@@ -95,33 +93,16 @@ def test_rows_are_filled_with_the_longest_texts_first() -> None:
     assert sum(sizes) > 0.95 * 64 * len(rows)
 
 
-def _arguments(model: Path, **given: Any) -> dict[str, Any]:
-    options = given.pop("options", {})
-    return {
-        "backbone": _backbone("qwen3"),
-        "checkpoint": model,
-        "datasets": [texts(21)],
-        "sampler": (BatchShuffle(batch_size=PerDataset(default=8), tail="keep"),),
-        "losses": PerDataset(default=(HIDDEN,)),
-        "options": FitOptions(**{**OPTIONS, "packing": LENGTH, **options}),
-        "seed": 0,
-        **given,
-    }
-
-
-def _fit(model: Path, root: Path, **given: Any) -> FitResult:
-    return run_fit(**{**_arguments(model, **given), "folder": root / "out", "work": root / "work"})
+def _packed(packing: int | None) -> FitOptions:
+    return FitOptions(**OPTIONS, packing=packing)
 
 
 def test_a_packed_training_is_that_of_single_rows(tmp_path: Path) -> None:
     model = _folder(tmp_path, "qwen3")
+    given: dict[str, Any] = {"backbone": _backbone("qwen3"), "datasets": [texts(21)]}
+    given["losses"] = PerDataset(default=(MNTP(share=0.4),))
     found = [
-        [
-            loss
-            for _, loss in _fit(
-                model, tmp_path / str(packing), options={"packing": packing}
-            ).step_losses
-        ]
+        losses_of(fit_tokens(model, tmp_path / str(packing), options=_packed(packing), **given))
         for packing in (None, LENGTH)
     ]
     assert len(found[0]) > 5
@@ -131,7 +112,7 @@ def test_a_packed_training_is_that_of_single_rows(tmp_path: Path) -> None:
 
 def test_a_model_that_cannot_be_packed_is_refused_before_work(tmp_path: Path) -> None:
     model = decoder(tmp_path / "lfm2", "lfm2", head=True)
-    losses: Any = PerDataset(default=(CausalLM(),))
+    backbone, losses = ExactEncoder(pooling="last"), PerDataset(default=(CausalLM(),))
     with pytest.raises(CheckpointError, match=r"Lfm2Model .*take packing out"):
-        _fit(model, tmp_path, backbone=ExactEncoder(pooling="last"), losses=losses)
+        fit_tokens(model, tmp_path, backbone=backbone, losses=losses, options=_packed(LENGTH))
     assert not (tmp_path / "out").exists()

@@ -10,20 +10,22 @@ import pytest
 import torch
 import transformers
 from emberge import DataError, Loss, PerDataset, TokenLoss
-from emberge.training import FitOptions, FitResult
+from emberge.training import FitOptions
 from emberge_boom import Bagging
 from emberge_train import MLM, BatchShuffle, InfoNCE
 
 from tests.support import tiny
 from tests.support.exact import ExactEncoder
-from tests.support.fitting import run_fit
 from tests.support.token_training import (
     EPSILON,
     MASKED,
     OPTIONS,
     Together,
+    arguments_of,
     assert_two_ranks_are_one,
     by_hand,
+    fit_tokens,
+    losses_of,
     windows_of,
 )
 from tests.support.tolerance import EXACT, exactly, of_adamw
@@ -48,31 +50,10 @@ def _backbone(architecture: str = "bert", **options: Any) -> ExactEncoder:
     return ExactEncoder(pooling="mean", attention=attention, **options)
 
 
-def _arguments(model: Path, **given: Any) -> dict[str, Any]:
-    return {
-        "backbone": _backbone(),
-        "checkpoint": model,
-        "datasets": [texts()],
-        "sampler": (BatchShuffle(batch_size=PerDataset(default=8), tail="keep"),),
-        "losses": PerDataset(default=(MASKED,)),
-        "options": FitOptions(**OPTIONS),
-        "seed": 0,
-        **given,
-    }
-
-
-def _fit(model: Path, root: Path, **given: Any) -> FitResult:
-    return run_fit(**{**_arguments(model, **given), "folder": root / "out", "work": root / "work"})
-
-
-def _losses(result: FitResult) -> list[float]:
-    return [loss for _, loss in result.step_losses]
-
-
 @pytest.mark.parametrize("architecture", ARCHITECTURES)
 def test_a_training_is_the_loop_written_by_hand(architecture: str, tmp_path: Path) -> None:
     folder = _model(tmp_path, architecture)
-    found = _fit(folder, tmp_path, backbone=_backbone(architecture))
+    found = fit_tokens(folder, tmp_path, backbone=_backbone(architecture))
     loader = getattr(transformers, ARCHITECTURES[architecture])
     config = transformers.AutoConfig.from_pretrained(folder)
     if architecture == "qwen3":
@@ -82,7 +63,7 @@ def test_a_training_is_the_loop_written_by_hand(architecture: str, tmp_path: Pat
     windows = windows_of(tokenizer, texts())
     expected = by_hand(model, tokenizer, windows)
     assert found.examples == 2 * len(windows) > 2 * len(texts())
-    assert _losses(found) == pytest.approx(expected, rel=1e-6)
+    assert losses_of(found) == pytest.approx(expected, rel=1e-6)
     assert expected[-1] < expected[0]
     again = loader.from_pretrained(tmp_path / "out", dtype=torch.float64)
     far = of_adamw(1e-3, len(expected), EPSILON, EXACT)
@@ -94,7 +75,7 @@ def test_a_training_is_the_loop_written_by_hand(architecture: str, tmp_path: Pat
 
 @pytest.mark.slow
 def test_two_ranks_are_one_process(tmp_path: Path) -> None:
-    arguments = _arguments(_model(tmp_path), datasets=[texts(21)])
+    arguments = arguments_of(_model(tmp_path), datasets=[texts(21)])
     assert_two_ranks_are_one(tmp_path, arguments)
 
 
@@ -103,10 +84,10 @@ def test_losses_are_a_weighted_sum(tmp_path: Path) -> None:
     options = FitOptions(**OPTIONS | {"epochs": None, "max_steps": 1})
     other = MLM(share=0.2)
     alone = [
-        _fit(folder, tmp_path / str(i), options=options, losses=PerDataset(default=losses))
+        fit_tokens(folder, tmp_path / str(i), options=options, losses=PerDataset(default=losses))
         for i, losses in enumerate([(MASKED,), (MASKED, other), (MASKED, replaced(other, 3.0))])
     ]
-    first, both, thrice = (_losses(result)[0] for result in alone)
+    first, both, thrice = (losses_of(result)[0] for result in alone)
     assert thrice - first == exactly(3 * (both - first))
 
 
@@ -123,7 +104,9 @@ def test_a_step_of_both_is_their_mean_by_rows(tmp_path: Path) -> None:
     folder = _model(tmp_path)
     given: dict[str, Any] = {"datasets": [texts(12), retrieval(16)], "losses": LOSSES}
     read, find, both = (
-        _losses(_fit(folder, tmp_path / "+".join(n), sampler=(Together(names=n),), **given))[0]
+        losses_of(
+            fit_tokens(folder, tmp_path / "+".join(n), sampler=(Together(names=n),), **given)
+        )[0]
         for n in (("read",), ("find",), ("read", "find"))
     )
     assert both == exactly(read * 4 / 12 + find * 8 / 12)
@@ -132,15 +115,15 @@ def test_a_step_of_both_is_their_mean_by_rows(tmp_path: Path) -> None:
 def test_a_bag_counts_texts_and_not_windows(tmp_path: Path) -> None:
     data = texts(24)
     chain = (Bagging(ratio=0.3), BatchShuffle(batch_size=PerDataset(default=4)))
-    result = _fit(_model(tmp_path), tmp_path, datasets=[data], sampler=chain)
+    result = fit_tokens(_model(tmp_path), tmp_path, datasets=[data], sampler=chain)
     assert 0 < result.pool["read"] < 24
 
 
 def test_batches_of_tokens_are_trained(tmp_path: Path) -> None:
     sampler = BatchShuffle(batch_tokens=PerDataset(default=256), tail="keep")
     data = texts()
-    result = _fit(_model(tmp_path), tmp_path, datasets=[data], sampler=(sampler,))
-    by_rows = _fit(_model(tmp_path), tmp_path / "rows", datasets=[data])
+    result = fit_tokens(_model(tmp_path), tmp_path, datasets=[data], sampler=(sampler,))
+    by_rows = fit_tokens(_model(tmp_path), tmp_path / "rows", datasets=[data])
     assert result.examples == by_rows.examples
     assert result.steps != by_rows.steps
 
@@ -157,5 +140,5 @@ def test_a_loss_for_another_kind_of_data_is_refused(
     data: InMemory, losses: Any, fix: str, bert: Path, tmp_path: Path
 ) -> None:
     with pytest.raises(DataError, match=fix):
-        _fit(bert, tmp_path, datasets=[data], losses=PerDataset(default=losses))
+        fit_tokens(bert, tmp_path, datasets=[data], losses=PerDataset(default=losses))
     assert not (tmp_path / "out").exists()

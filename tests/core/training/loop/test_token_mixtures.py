@@ -14,8 +14,7 @@ from emberge_train import MLM, Mixture
 
 from tests.support import tiny
 from tests.support.exact import ExactEncoder
-from tests.support.fitting import run_fit
-from tests.support.token_training import MASKED, OPTIONS
+from tests.support.token_training import OPTIONS, arguments_of, fit_tokens
 from tests.support.tolerance import exactly
 from tests.support.training_data import InMemory, texts
 
@@ -34,21 +33,13 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tiny.transformer(root / "bert", "AutoModelForMaskedLM", "bert")
 
 
-def _arguments(model: Path, **given: Any) -> dict[str, Any]:
-    return {
-        "backbone": ExactEncoder(pooling="mean"),
-        "checkpoint": model,
-        "datasets": _sets(),
-        "sampler": (MIXTURE,),
-        "losses": PerDataset(default=(MASKED,)),
-        "options": FitOptions(**LIMITS),
-        "seed": 0,
-        **given,
-    }
+def _arguments(**given: Any) -> dict[str, Any]:
+    options = FitOptions(**LIMITS)
+    return {"datasets": _sets(), "sampler": (MIXTURE,), "options": options, **given}
 
 
 def _fit(model: Path, root: Path, **given: Any) -> FitResult:
-    return run_fit(**{**_arguments(model, **given), "folder": root / "out", "work": root / "work"})
+    return fit_tokens(model, root, **_arguments(**given))
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -75,7 +66,7 @@ def test_a_step_of_several_sets_is_their_mean_by_tokens(model: Path, tmp_path: P
 
 
 def _session(model: Path, root: Path, **given: Any) -> Any:
-    job = FitJob(**_arguments(model, **given))
+    job = FitJob(**arguments_of(model, **_arguments(**given)))
     return open_session(
         job, work=root, store=None, machine=Machine(("cpu",)), progress=lambda *_: None
     )
