@@ -184,23 +184,11 @@ def test_a_folder_is_known_by_its_similarity_too(
 
 def write_text_encoder(folder: Path, *, last: str = "Normalize") -> None:
     """Make a folder one of an encoder of whole texts, as a training with `fresh_head` saves it."""
-    kinds = ["Transformer", "Pooling", last]
-    modules = [
-        {
-            "idx": place,
-            "name": str(place),
-            "path": f"{place}_{kind}" if place else "",
-            "type": f"sentence_transformers.models.{kind}",
-        }
-        for place, kind in enumerate(kinds)
-    ]
-    (folder / "modules.json").write_text(json.dumps(modules))
-    (folder / "sentence_bert_config.json").write_text('{"max_seq_length": 5}')
+    tiny.write_modules(folder, 32, max_length=5)
+    modules = folder / "modules.json"
+    modules.write_text(modules.read_text().replace("Normalize", last))
+    (folder / "2_Normalize").rename(folder / f"2_{last}")
     (folder / "config_sentence_transformers.json").write_text('{"prompts": {"query": "the "}}')
-    for place, kind in enumerate(kinds[1:], 1):
-        (folder / f"{place}_{kind}").mkdir()
-    pooling = {"word_embedding_dimension": 32, "pooling_mode_mean_tokens": True}
-    (folder / "1_Pooling" / "config.json").write_text(json.dumps(pooling))
 
 
 def test_an_encoder_of_texts_with_a_head_becomes_a_splade(
@@ -439,22 +427,21 @@ def test_losses_of_pairs_are_the_librarys(folders: Mapping[str, Path]) -> None:
 
 
 @pytest.mark.parametrize(
-    ("architecture", "stock", "labels", "kind"),
+    ("stock", "labels", "kind"),
     [
-        ("bert", False, 1, "is a reranker"),
-        ("bert", True, 1, "is a reranker"),
-        ("bert", False, 3, "is a classifier with 3 outputs"),
+        (False, 1, "is a reranker"),
+        (True, 1, "is a reranker"),
+        (False, 3, "is a classifier with 3 outputs"),
     ],
 )
 def test_a_cross_encoder_is_no_encoder_of_texts(
-    tmp_path: Path, architecture: str, stock: bool, labels: int, kind: str
+    tmp_path: Path, stock: bool, labels: int, kind: str
 ) -> None:
     folder = tmp_path / "m"
     if stock:
         tiny.reranker(folder)
     else:
-        cls = "AutoModelForSequenceClassification"
-        tiny.transformer(folder, cls, architecture, num_labels=labels)
+        tiny.transformer(folder, "AutoModelForSequenceClassification", num_labels=labels)
     (problem,) = TextEncoder().describe(folder).problems
     assert kind in problem
     assert ("backbone: cross_encoder" in problem) == (labels == 1)

@@ -25,7 +25,6 @@ from emberge_smaller.vocabulary.trim_vocabulary_step import measure_unknown_shar
 from safetensors.torch import load_file
 from sentence_transformers import SentenceTransformer
 from tokenizers import Tokenizer, models, processors
-from torch import Tensor
 
 from tests.support import tiny
 from tests.support.bench import BACKBONE, Bench
@@ -86,10 +85,6 @@ Trimmed = tuple[Path, dict[str, Any], Bench]
 def cut(root: Path, wholes: dict[str, Path], corpus: Path) -> Callable[[str], Trimmed]:
     """Return a model of a kind that is cut to the small corpus, made once; do not write into it."""
     return functools.cache(lambda kind: trim(wholes[kind], corpus, root / f"cut-{kind}"))
-
-
-# What is the same of all kinds is tried quickly on the first.
-ONE_QUICK = [KINDS[0], *(pytest.param(kind, marks=pytest.mark.slow) for kind in KINDS[1:])]
 
 
 def tokens_of(folder: Path) -> dict[str, int]:
@@ -255,14 +250,23 @@ def test_negative_ids_stay_and_the_vocabulary_size_is_exact() -> None:
     assert changed == expected
 
 
-@pytest.mark.parametrize(("count", "kept"), [(1, False), (10, True)])
-def test_a_script_is_kept_from_a_thousandth_of_the_letters_on(
-    count: int, kept: bool, tmp_path: Path
+@pytest.mark.parametrize(
+    ("counts", "kept"),
+    [
+        ({"a": 5000, "ж": 1}, "aж\u03011"),  # below a thousandth of the letters
+        ({"a": 5000, "ж": 10}, "aжя\u03011"),
+        ({"a": 5}, "a\u03011"),
+    ],
+)
+def test_characters_of_scripts_in_use_and_marks_and_digits_of_any_are_kept(
+    counts: dict[str, int], kept: str, tmp_path: Path
 ) -> None:
-    tokens = ["[UNK]", "a", "ж", "я"]
+    tokens = ["[UNK]", *"aжя\u03011"]
     model = models.WordPiece({token: i for i, token in enumerate(tokens)}, unk_token="[UNK]")
     vocabulary = vocabulary_of(tmp_path, Tokenizer(model))
-    assert (3 in choose_tokens(vocabulary, np.array([0, 5000, count, 0]), ())) == kept
+    seen = np.array([counts.get(token, 0) for token in tokens])
+    found = choose_tokens(vocabulary, seen, ())
+    assert [tokens[number] for number in found] == ["[UNK]", *kept]
 
 
 def test_the_share_of_unknown_tokens_ignores_special_tokens(wholes: dict[str, Path]) -> None:
@@ -276,14 +280,6 @@ def test_the_share_of_unknown_tokens_ignores_special_tokens(wholes: dict[str, Pa
     counts[vocabulary.ids["[UNK]"]] = 110
     with pytest.raises(DataError, match="11% of its tokens are unknown"):
         measure_unknown_share(vocabulary, counts)
-
-
-def test_marks_that_combine_with_letters_of_any_script_are_kept(tmp_path: Path) -> None:
-    tokens = ["[UNK]", "a", "\u0301", "ж", "1"]
-    model = models.WordPiece({token: i for i, token in enumerate(tokens)}, unk_token="[UNK]")
-    vocabulary = vocabulary_of(tmp_path, Tokenizer(model))
-    counts = np.array([0, 5, 0, 0, 0])
-    assert choose_tokens(vocabulary, counts, ()) == [0, 1, 2, 4]
 
 
 def test_siblings_with_other_settings_keep_the_same_tokens_and_those_they_name(
@@ -339,10 +335,7 @@ def bpe(folder: Path, merges: Sequence[tuple[str, str]], **options: Any) -> Subw
     """A tokenizer of the letters a to d and these merges."""
     tokens = [*"abcd", *dict.fromkeys("".join(pair) for pair in merges)]
     model = models.BPE({token: i for i, token in enumerate(tokens)}, list(merges), **options)
-    folder.mkdir(exist_ok=True)
-    (folder / "config.json").write_text("{}")
-    Tokenizer(model).save(str(folder / "tokenizer.json"))
-    return SubwordVocabulary.read(Checkpoint(folder))
+    return vocabulary_of(folder, Tokenizer(model))
 
 
 def test_a_kept_token_of_bpe_keeps_each_token_on_the_way_to_it_and_no_other(tmp_path: Path) -> None:
@@ -429,11 +422,22 @@ def test_files_of_the_old_vocabulary_are_left_out_with_a_warning(
     assert "unigram.json" in warning
 
 
-def tensors(folder: Path) -> dict[str, Tensor]:
-    return load_file(folder / "model.safetensors")
+def assert_same_bytes(folder: Path, other: Path) -> None:
+    """The tensors of two models are the same."""
+    first, second = (
+        {
+            name: tensor.numpy().tobytes()
+            for name, tensor in load_file(one / "model.safetensors").items()
+        }
+        for one in (folder, other)
+    )
+    assert first.keys() == second.keys()
+    assert [name for name in first if first[name] != second[name]] == []
 
 
-@pytest.mark.parametrize("kind", ONE_QUICK)
+@pytest.mark.parametrize(
+    "kind", [KINDS[0], *(pytest.param(kind, marks=pytest.mark.slow) for kind in KINDS[1:])]
+)
 def test_merging_trimmed_models_equals_trimming_their_merge(
     kind: str, wholes: dict[str, Path], corpus: Path, cut: Callable[[str], Trimmed], tmp_path: Path
 ) -> None:
@@ -454,10 +458,7 @@ def test_merging_trimmed_models_equals_trimming_their_merge(
     assert [
         name for name in found if name.endswith(".json") and found[name] != expected[name]
     ] == []
-    first, second = tensors(merged), tensors(trimmed)
-    assert first.keys() == second.keys()
-    raw = {n: (first[n].numpy().tobytes(), second[n].numpy().tobytes()) for n in first}
-    assert [name for name, (one, other) in raw.items() if one != other] == []
+    assert_same_bytes(merged, trimmed)
 
 
 def test_an_untrimmed_base_merges_into_trimmed_siblings_by_tokens(
@@ -473,7 +474,7 @@ def test_an_untrimmed_base_merges_into_trimmed_siblings_by_tokens(
         inputs,
         base=base,
         strategy=[TaskArithmetic()],
-        tokens=VocabularyPolicy(policy="union", pad_to=1),
+        vocabulary_policy=VocabularyPolicy(policy="union", pad_to=1),
         out=found,
     )
     trimmed_base, _, _ = cut(kind)
@@ -481,9 +482,7 @@ def test_an_untrimmed_base_merges_into_trimmed_siblings_by_tokens(
     merge_models(
         inputs, base=MergeInput("base", trimmed_base), strategy=[TaskArithmetic()], out=expected
     )
-    first, second = tensors(found), tensors(expected)
-    assert first.keys() == second.keys()
-    assert all(torch.equal(first[name], second[name]) for name in first)
+    assert_same_bytes(found, expected)
 
 
 def refused(folder: Path, data: Path, root: Path, fix: str, **options: Any) -> None:
