@@ -6,6 +6,8 @@ import warnings
 from pathlib import Path
 from typing import Any
 
+IDS = range(5, 25)
+
 
 def save_adapter(
     folder: Path,
@@ -47,3 +49,18 @@ def adapted(base: Path, *adapters: Path, model: type[Any] | None = None) -> Any:
         warnings.simplefilter("ignore")
         plain = (model or AutoModel).from_pretrained(base)
         return PeftModel.from_pretrained(plain, adapters[0]).eval()
+
+
+def loaded(folder: Path) -> Any:
+    """A whole model as transformers loads it, in evaluation mode."""
+    from transformers import AutoModel
+
+    return AutoModel.from_pretrained(folder).eval()
+
+
+def hidden(model: Any) -> Any:
+    """The last states of a model, bare or with an adapter, of the tokens `IDS`."""
+    import torch
+
+    with torch.no_grad():
+        return model(input_ids=torch.tensor([IDS])).last_hidden_state

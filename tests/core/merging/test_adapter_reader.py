@@ -26,10 +26,9 @@ from safetensors.torch import load_file, save_file
 
 from tests.support import tiny
 from tests.support.merges import merge_models
-from tests.support.peft_adapters import adapted, save_adapter
+from tests.support.peft_adapters import IDS, adapted, hidden, loaded, save_adapter
 from tests.support.tolerance import assert_same_pass, near
 
-IDS = torch.arange(5, 25)[None]
 QUERY = "encoder.layer.0.attention.self.query"
 
 
@@ -49,17 +48,6 @@ def materialised(base: Path, adapter: Path, out: Path) -> Path:
     one = MergeInput("adapted", base, adapter=adapter)
     merge_models([one], strategy=[Passthrough()], out=out, out_dtype="float32")
     return out
-
-
-def hidden(model: Any) -> torch.Tensor:
-    with torch.no_grad():
-        return model(input_ids=IDS).last_hidden_state  # type: ignore[no-any-return]
-
-
-def loaded(folder: Path) -> Any:
-    from transformers import AutoModel
-
-    return AutoModel.from_pretrained(folder).eval()
 
 
 KINDS: dict[str, dict[str, Any]] = {
@@ -88,7 +76,7 @@ def test_every_kind_of_adapter_computes_what_the_adapted_model_computes(
     adapter = save_adapter(tmp_path / "adapter", base, **KINDS[kind])
     found = hidden(loaded(materialised(base, adapter, tmp_path / "out")))
     expected = hidden(adapted(base, adapter))
-    assert_same_pass(found, expected, base, tokens=IDS.numel())
+    assert_same_pass(found, expected, base, tokens=len(IDS))
     assert float((expected - hidden(loaded(base))).abs().max()) > 1e-3
 
 
@@ -112,7 +100,7 @@ def test_layers_that_store_their_transpose_are_adapted_too(tmp_path: Path, dora:
         use_dora=dora,
     )
     found = hidden(loaded(materialised(base, adapter, tmp_path / "out")))
-    assert_same_pass(found, hidden(adapted(base, adapter)), base, tokens=IDS.numel())
+    assert_same_pass(found, hidden(adapted(base, adapter)), base, tokens=len(IDS))
 
 
 def specs_of(path: Path, **tensors: torch.Tensor) -> dict[str, TensorSpec]:

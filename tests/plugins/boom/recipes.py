@@ -7,10 +7,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from emberge import Artifact, Machine, Plugins, check_recipe, parse_recipe, run_recipe
+from emberge import Artifact, Plugins
 from emberge.results import read_artifact
 
-from tests.support.result_folders import folders
+from tests.support.recipe_runs import run_checked
 from tests.support.tiny import WORDS
 
 HEAD = """
@@ -46,10 +46,7 @@ def run(
     place: Path, steps: str, plugins: Plugins, head: str = HEAD, out: str = "out"
 ) -> Mapping[str, Path]:
     """The results of a recipe by step."""
-    recipe = parse_recipe(head + steps, plugins, path=place / "recipe.yaml")
-    report = check_recipe(recipe, plugins)
-    assert not report.errors, report.errors
-    return folders(run_recipe(recipe, place / out, plugins, machine=Machine(), quiet=True))
+    return run_checked(place, head + steps, plugins, out)
 
 
 def artifact(folder: Path) -> Artifact:

@@ -17,7 +17,6 @@ import pytest
 from emberge import (
     Artifact,
     Evaluator,
-    Machine,
     Model,
     ModelRef,
     Plugins,
@@ -26,11 +25,8 @@ from emberge import (
     TaskScore,
     Units,
     Workspace,
-    check_recipe,
     hookimpl,
     load_plugins,
-    parse_recipe,
-    run_recipe,
 )
 from emberge.results import find_leftovers, remove_leftovers
 from emberge_evaluate.model_ranking import rank_models
@@ -38,7 +34,8 @@ from emberge_evaluate.select_step import Select
 from sentence_transformers import SentenceTransformer
 
 from tests.support.bench import Bench, model_at, write_pairs, write_retrieval
-from tests.support.result_folders import folders, read_details
+from tests.support.recipe_runs import find_faults, run_checked
+from tests.support.result_folders import read_details
 from tests.support.training_data import write_training_sets
 
 asked: list[str] = []
@@ -231,14 +228,6 @@ def test_what_is_no_number_is_last() -> None:
 # ── faults, before any work ─────────────────────────────────────────────────────────────────────
 
 
-def faults(text: str, plugins: Plugins, place: Path) -> str:
-    try:
-        recipe = parse_recipe(text, plugins, path=place / "recipe.yaml")
-    except RecipeError as error:
-        return str(error)
-    return "\n".join(str(problem) for problem in check_recipe(recipe, plugins).errors)
-
-
 def chosen_of(berts: Sequence[Path], options: str) -> str:
     return (
         f"steps:\n  best:\n    select:\n      models: [{', '.join(map(str, berts))}]\n"
@@ -263,7 +252,7 @@ def test_a_fault_is_named_at_its_line_before_any_work(
     plugins: Plugins,
     tmp_path: Path,
 ) -> None:
-    found = faults(chosen_of(berts, options), plugins, tmp_path)
+    found = find_faults(tmp_path, chosen_of(berts, options), plugins)
     assert len(found.splitlines()) == 1
     assert f"recipe.yaml:{line}: " in found
     assert all(word in found for word in words), found
@@ -293,11 +282,11 @@ def test_test_data_and_sets_without_a_development_part_are_refused(
 ) -> None:
     sets = catalogue(tmp_path / "sets", "test")
     text = f"evaluators: {{mteb: {{data: {{path: {sets}}}}}}}"
-    found = faults(chosen_of(berts, text), plugins, tmp_path)
+    found = find_faults(tmp_path, chosen_of(berts, text), plugins)
     assert "recipe.yaml:5: find, alike" in found
     assert "split: dev" in found
     text = f"evaluators: {{mteb: {{data: {{path: {sets}, split: dev}}}}}}"
-    found = faults(chosen_of(berts, text), plugins, tmp_path)
+    found = find_faults(tmp_path, chosen_of(berts, text), plugins)
     assert "has no qrels_dev.tsv" in found
     assert "has no dev file" in found
 
@@ -327,14 +316,13 @@ TRAIN = """
         - {path: ./find.jsonl, task: retrieval}
         - {path: ./alike.jsonl, task: sts}
       sampler: {batch_shuffle: {batch_size: 8}}
-      loss: LOSS
+      loss: {default: {infonce: {temperature: 0.1}}, by_task: {sts: cosent}}
       learning_rate: 3.0e-3
       token_budget: 80
       max_steps: 24
       save_steps: 4
       keep_last: 6
 """
-LOSS = "{default: {infonce: {temperature: 0.1}}, by_task: {sts: cosent}}"
 MTEB = "mteb: {data: {path: ./sets/datasets.yaml, split: dev}}"
 PER_TASK = f"""
   ir:
@@ -377,20 +365,8 @@ def place(bert: Path, tmp_path: Path) -> Path:
     return write_place(tmp_path, bert)
 
 
-def written(place: Path, *parts: str, loss: str = LOSS) -> Path:
-    path = place / "recipe.yaml"
-    path.write_text("steps:" + "".join(parts).replace("LOSS", loss))
-    return path
-
-
-def run(
-    place: Path, plugins: Plugins, *parts: str, out: str = "out", loss: str = LOSS
-) -> dict[str, Path]:
-    path = written(place, *parts, loss=loss)
-    recipe = parse_recipe(path.read_text(), plugins, path=path)
-    report = check_recipe(recipe, plugins)
-    assert not report.errors, report.errors
-    return folders(run_recipe(recipe, place / out, plugins, machine=Machine(), quiet=True))
+def run(place: Path, plugins: Plugins, *parts: str) -> dict[str, Path]:
+    return run_checked(place, "".join(["steps:", *parts]), plugins)
 
 
 @dataclass(frozen=True)
@@ -460,11 +436,10 @@ def test_a_chosen_model_outlives_the_training_it_came_from(
 
 def test_too_few_checkpoints_are_named_before_the_training(place: Path, plugins: Plugins) -> None:
     def found(*changes: tuple[str, str]) -> str:
-        text = TRAIN
+        text = "steps:" + TRAIN
         for change in changes:
             text = text.replace(*change)
-        path = written(place, text, PER_TASK.replace("top: 2", "top: 3"))
-        return faults(path.read_text(), plugins, place)
+        return find_faults(place, text + PER_TASK.replace("top: 2", "top: 3"), plugins)
 
     assert "top: 3 of 2 models" in found(("keep_last: 6", "keep_last: 2"))
     assert "top: 3 of 2 models" in found(("save_steps: 4", "save_steps: 10"))

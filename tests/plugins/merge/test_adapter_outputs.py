@@ -14,13 +14,11 @@ from emberge.results import read_artifact
 from emberge_merge.adapters.adapter_writer import AdapterParts
 from emberge_merge.adapters.low_rank import Truncation, factorise, factorise_product
 from safetensors.torch import load_file, save_file
-from torch import Tensor
 
 from tests.support import tiny
-from tests.support.peft_adapters import adapted, save_adapter
+from tests.support.peft_adapters import IDS, adapted, hidden, loaded, save_adapter
 from tests.support.tolerance import assert_near, assert_same_pass, gamma, near
 
-IDS = torch.arange(5, 25)[None]
 LAYER = "encoder.layer.0.attention.self.query"
 
 
@@ -58,17 +56,6 @@ MODELS = "[{model: ./bert+./a0, weight: 0.5}, {model: ./bert+./a1, weight: 0.2},
 def run(place: Path, steps: str, plugins: Plugins) -> dict[str, Path]:
     recipe = parse_recipe(f"steps:\n{steps}", plugins, path=place / "recipe.yaml")
     return {k: Path(v) for k, v in run_recipe(recipe, place / "out", plugins, quiet=True).items()}
-
-
-def hidden(model: Any) -> Tensor:
-    with torch.no_grad():
-        return model(input_ids=IDS).last_hidden_state  # type: ignore[no-any-return]
-
-
-def loaded(folder: Path) -> Any:
-    from transformers import AutoModel
-
-    return AutoModel.from_pretrained(folder).eval()
 
 
 def adapter_of(folder: Path) -> Any:
@@ -211,7 +198,7 @@ def test_modules_that_are_saved_whole_are_merged_and_saved_whole(
     peft, plain = adapted(base, made["small"]), loaded(made["whole"])
     assert_same_pass(hidden(peft), hidden(plain), base)
     with torch.no_grad():
-        pooled = [model(input_ids=IDS).pooler_output for model in (peft, plain)]
+        pooled = [model(input_ids=torch.tensor([IDS])).pooler_output for model in (peft, plain)]
     assert_same_pass(*pooled, base)
 
 

@@ -9,13 +9,14 @@ from typing import Any
 
 import pytest
 import torch
-from emberge import EmbergeError, Plugins, check_recipe, parse_recipe, run_recipe
+from emberge import Plugins, check_recipe, parse_recipe, run_recipe
 from emberge.results import read_artifact
 from emberge_merge.steps.merge_options import keep_base
 from safetensors import safe_open
 from safetensors.torch import load_file
 
 from tests.support.merge_in_memory import merge_state_dicts
+from tests.support.recipe_runs import find_faults
 from tests.support.registered import CHAINS
 from tests.support.tolerance import assert_combined
 
@@ -41,12 +42,7 @@ def lines_and_result(place: Path, options: str, plugins: Plugins) -> tuple[str, 
 
 
 def faults(place: Path, options: str, plugins: Plugins) -> str:
-    text = f"steps:\n  merged:\n    {options}\n"
-    try:
-        report = check_recipe(parse_recipe(text, plugins, path=place / "recipe.yaml"), plugins)
-    except EmbergeError as error:
-        return str(error)
-    return "\n".join(map(str, report.errors))
+    return find_faults(place, f"steps:\n  merged:\n    {options}\n", plugins)
 
 
 def weights(folder: Path) -> Mapping[str, torch.Tensor]:

@@ -11,8 +11,6 @@ from typing import Any
 import pytest
 from emberge import (
     Artifact,
-    EmbergeError,
-    Machine,
     Model,
     Plugins,
     check_recipe,
@@ -26,6 +24,7 @@ from safetensors import safe_open
 from safetensors.torch import load_file
 
 from tests.support.fixture_types import Patch
+from tests.support.recipe_runs import find_faults, run_checked
 from tests.support.tolerance import assert_combined
 
 
@@ -36,21 +35,6 @@ def place(bert: Path, berts: list[Path], tmp_path: Path) -> Path:
         (tmp_path / name).symlink_to(folder)
     (tmp_path / "base").symlink_to(bert)
     return tmp_path
-
-
-def run(place: Path, text: str, plugins: Plugins) -> Path:
-    recipe = parse_recipe(text, plugins, path=place / "recipe.yaml")
-    report = check_recipe(recipe, plugins)
-    assert not report.errors, report.errors
-    return run_recipe(recipe, place / "out", plugins, machine=Machine(), quiet=True)["merged"].path
-
-
-def faults(place: Path, text: str, plugins: Plugins) -> str:
-    try:
-        report = check_recipe(parse_recipe(text, plugins, path=place / "recipe.yaml"), plugins)
-    except EmbergeError as error:
-        return str(error)
-    return "\n".join(str(problem) for problem in report.errors)
 
 
 RECIPE = """
@@ -70,7 +54,7 @@ steps:
 def test_a_recipe_becomes_a_model(
     place: Path, plugins: Plugins, bert: Path, berts: list[Path]
 ) -> None:
-    folder = run(place, RECIPE, plugins)
+    folder = run_checked(place, RECIPE, plugins)["merged"]
     from sentence_transformers import SentenceTransformer
 
     assert SentenceTransformer(str(folder), device="cpu").encode("a file").shape == (32,)
@@ -95,8 +79,8 @@ def test_models_have_the_number_of_layers_that_a_recipe_states(
     place: Path, plugins: Plugins
 ) -> None:
     stated = RECIPE.replace("base: ./base", "base: ./base\n      layers: 3")
-    assert faults(place, stated, plugins) == ""
-    more = faults(place, stated.replace("layers: 3", "layers: 4"), plugins)
+    assert find_faults(place, stated, plugins) == ""
+    more = find_faults(place, stated.replace("layers: 3", "layers: 4"), plugins)
     assert "has 3 layers, and the recipe states 4" in more
 
 
@@ -116,7 +100,7 @@ steps:
 def test_weights_by_size_multiply_given_ones(place: Path, plugins: Plugins) -> None:
     sized(place, "a", 300)
     sized(place, "b", 100)
-    artifact = read_artifact(run(place, SIZED, plugins))
+    artifact = read_artifact(run_checked(place, SIZED, plugins)["merged"])
     assert artifact is not None
     assert artifact.size == 400
     assert artifact.details.weights == pytest.approx({"./a_sized": 0.6, "./b_sized": 0.4})
@@ -126,9 +110,11 @@ def test_weights_by_size_multiply_given_ones(place: Path, plugins: Plugins) -> N
 def test_weights_by_size_need_sizes(place: Path, plugins: Plugins) -> None:
     sized(place, "a", 300)
     sized(place, "b", None)
-    assert "number of examples that './b_sized' was trained on" in faults(place, SIZED, plugins)
+    assert "number of examples that './b_sized' was trained on" in find_faults(
+        place, SIZED, plugins
+    )
     plain = SIZED.replace("./b_sized", "./b")
-    assert "number of examples that './b' was trained on" in faults(place, plain, plugins)
+    assert "number of examples that './b' was trained on" in find_faults(place, plain, plugins)
 
 
 def test_a_merge_of_a_step_yet_to_run_is_checked_as_far_as_it_goes(
@@ -141,7 +127,7 @@ steps:
   merged:
     merge: {models: [$first, ./c], strategy: {slerp: {t: 0.25}}}
 """
-    folder = run(place, text, plugins)
+    folder = run_checked(place, text, plugins)["merged"]
     a, b, c = (load_file(place / n / "model.safetensors") for n in "abc")
     name = "encoder.layer.1.output.dense.weight"
     first = (a[name] + b[name]) / 2
@@ -158,7 +144,7 @@ def test_two_folders_of_one_name_are_told_apart(place: Path, plugins: Plugins) -
         (place / side).mkdir()
         shutil.copytree((place / name).resolve(), place / side / "model")
     text = "steps:\n  merged:\n    merge: {models: [./x/model, ./y/model], strategy: linear}\n"
-    artifact = read_artifact(run(place, text, plugins))
+    artifact = read_artifact(run_checked(place, text, plugins)["merged"])
     assert artifact is not None
     assert artifact.details.weights == {"./x/model": 0.5, "./y/model": 0.5}
 

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from emberge import EmbergeError, check_recipe, load_plugins, parse_recipe, run_recipe
+from emberge import load_plugins, parse_recipe, run_recipe
 from emberge.results import read_artifact
 from emberge_moe.dense_model import BLOCKS
 from emberge_moe.derived_tensors import JoinedTensor, NormalTensor
@@ -20,6 +20,7 @@ from safetensors.torch import load_file, save_file
 from sentence_transformers import SentenceTransformer
 from torch import Tensor
 
+from tests.support.recipe_runs import find_faults
 from tests.support.result_folders import folders
 from tests.support.routable import dense
 
@@ -60,14 +61,7 @@ def ran(place: Path, **steps: str) -> dict[str, Path]:
 
 def refused(place: Path, options: str) -> str:
     """Return the errors that a check finds; options that no model can have are one when they are read."""
-    plugins = load_plugins()
-    text = f"steps:\n  routed:\n    upcycle: {{{options}}}\n"
-    try:
-        recipe = parse_recipe(text, path=place / "r.yaml", plugins=plugins)
-    except EmbergeError as error:
-        return str(error)
-    report = check_recipe(recipe, plugins=plugins)
-    return "\n".join(str(one) for one in report.problems if one.severity == "error")
+    return find_faults(place, f"steps:\n  routed:\n    upcycle: {{{options}}}\n", load_plugins())
 
 
 def facts(folder: Path) -> dict[str, Any]:
@@ -200,7 +194,7 @@ def test_members_of_other_shapes_or_types_are_refused(members: Path, place: Path
     dense(place / "wide", "bert", intermediate_size=96)
     (place / "a").symlink_to(members / "a")
     found = refused(place, "model: ./dense, members: [./a, ./wide]")
-    assert "r.yaml:3" in found
+    assert "recipe.yaml:3" in found
     assert "wide: its feed-forward block of layer 1 has other tensors or shapes" in found
     config = place / "wide" / "config.json"
     config.write_text(config.read_text().replace('"bert"', '"mpnet"'))
@@ -222,7 +216,7 @@ def test_bad_options_are_refused_before_work(
     place: Path, options: str, words: tuple[str, ...]
 ) -> None:
     found = refused(place, options)
-    assert "r.yaml:3" in found
+    assert "recipe.yaml:3" in found
     assert [word for word in words if word not in found] == []
     assert not (place / "out").exists()
 

@@ -10,12 +10,13 @@ from typing import Any
 
 import pytest
 import torch
-from emberge import CheckpointError, Machine, check_recipe, load_plugins, parse_recipe, run_recipe
+from emberge import CheckpointError, load_plugins
 from emberge.encoding import TextEmbedder
 from safetensors.torch import load_file, save_file
 from sentence_transformers import SentenceTransformer
 
 from tests.support import tiny
+from tests.support.recipe_runs import find_faults, run_checked
 from tests.support.training_data import retrieval, texts
 
 STUDENT = """
@@ -65,18 +66,8 @@ def deep(place: Path) -> Path:
     return folder
 
 
-def _recipe(place: Path, text: str) -> Any:
-    plugins = load_plugins()
-    recipe = parse_recipe(text, plugins, path=place / "recipe.yaml")
-    return recipe, plugins
-
-
 def _run(place: Path, text: str, out: str = "out") -> Path:
-    recipe, plugins = _recipe(place, text)
-    report = check_recipe(recipe, plugins)
-    assert not report.errors, report.errors
-    machine = Machine()
-    return run_recipe(recipe, place / out, plugins, machine=machine, quiet=True)["small"].path
+    return run_checked(place, text, load_plugins(), out)["small"]
 
 
 def _student(
@@ -90,8 +81,7 @@ def _student(
 
 
 def _errors(place: Path, text: str) -> str:
-    recipe, plugins = _recipe(place, text)
-    return "\n".join(str(error) for error in check_recipe(recipe, plugins).errors)
+    return find_faults(place, text, load_plugins())
 
 
 def _losses(result: Path) -> list[float]:
@@ -208,9 +198,9 @@ def test_a_student_of_layers_works_with_a_relative_out(
 ) -> None:
     """The student's folder is below it, and its path is no name of a model on a hub."""
     monkeypatch.chdir(place)
-    recipe, plugins = _recipe(place, _student(student="{layers: [2]}", epochs=1))
-    run_recipe(recipe, Path("out"), plugins, machine=Machine(), quiet=True)
-    assert (place / "out" / "small" / "model.safetensors").is_file()
+    made = _run(Path(), _student(student="{layers: [2]}", epochs=1))
+    assert not made.is_absolute()
+    assert (made / "model.safetensors").is_file()
 
 
 def test_a_narrow_student_with_a_dense_searches_the_teachers_index(place: Path) -> None:

@@ -6,12 +6,11 @@ import json
 import shutil
 from importlib.resources import files
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from emberge import Machine, check_recipe, load_plugins, parse_recipe, run_recipe
+from emberge import load_plugins
 from emberge.encoding import TextEmbedder
 from emberge_encoder import TextEncoder
 from emberge_smaller.corpus_tokens import count_rows, read_tokenizer
@@ -25,6 +24,7 @@ from safetensors.torch import load_file
 from sentence_transformers import SentenceTransformer
 from tokenizers import Tokenizer, models
 
+from tests.support.recipe_runs import run_checked
 from tests.support.training_data import texts
 
 SOME = [row.anchor for row in texts(24).rows]
@@ -58,16 +58,12 @@ def place(bert: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def _run(place: Path, steps: str) -> Any:
-    plugins = load_plugins()
-    recipe = parse_recipe("steps:" + steps, plugins, path=place / "recipe.yaml")
-    report = check_recipe(recipe, plugins)
-    assert not report.errors, report.errors
-    return run_recipe(recipe, place / "out", plugins, machine=Machine(), quiet=True)
+def _run(place: Path, steps: str) -> dict[str, Path]:
+    return run_checked(place, "steps:" + steps, load_plugins())
 
 
 def test_vectors_are_the_teachers_of_single_tokens(place: Path, bert: Path) -> None:
-    folder = _run(place, TOKENS)["tokens"].path
+    folder = _run(place, TOKENS)["tokens"]
     table = load_file(folder / "model.safetensors")["embedding.weight"].numpy()
     teacher = SentenceTransformer(str(bert))
     student = SentenceTransformer(str(folder))
@@ -91,7 +87,7 @@ def test_vectors_are_the_teachers_of_single_tokens(place: Path, bert: Path) -> N
 
 
 def test_the_static_model_embeds_as_in_sentence_transformers(place: Path) -> None:
-    folder = _run(place, TOKENS)["tokens"].path
+    folder = _run(place, TOKENS)["tokens"]
     facts = TextEncoder().describe(folder)
     assert (facts.problems, facts.dimension) == ((), 32)
     encoder = TextEncoder().load(folder, device="cpu", dtype="float32")
@@ -108,16 +104,16 @@ def test_static_models_train_and_merge(place: Path) -> None:
         + "  soup:\n    merge: {models: [$one, $two], strategy: linear}\n"
     )
     results = _run(place, steps)
-    lines = map(json.loads, (results["one"].path / "metrics.jsonl").read_text().splitlines())
+    lines = map(json.loads, (results["one"] / "metrics.jsonl").read_text().splitlines())
     losses = [line["value"] for line in lines if line["name"] == "loss"]
     assert losses[-1] < losses[0] / 2
     one, two, soup = (
-        load_file(results[name].path / "model.safetensors")["embedding.weight"]
+        load_file(results[name] / "model.safetensors")["embedding.weight"]
         for name in ("one", "two", "soup")
     )
     assert not torch.equal(one, two)
     assert torch.allclose(soup, (one + two) / 2, atol=1e-7)
-    assert SentenceTransformer(str(results["soup"].path)).encode(SOME).shape == (24, 32)
+    assert SentenceTransformer(str(results["soup"])).encode(SOME).shape == (24, 32)
 
 
 def test_weighted_vectors_are_the_numbers_worked_out_by_hand(
@@ -139,7 +135,7 @@ def test_the_static_model_has_the_teachers_prompts(place: Path, bert: Path) -> N
     path = prompted / "config_sentence_transformers.json"
     settings = json.loads(path.read_text()) if path.is_file() else {}
     path.write_text(json.dumps({**settings, "prompts": prompts}))
-    folder = _run(place, TOKENS.replace("./teacher", "./prompted"))["tokens"].path
+    folder = _run(place, TOKENS.replace("./teacher", "./prompted"))["tokens"]
     assert SentenceTransformer(str(folder)).prompts == prompts
 
 
@@ -181,6 +177,6 @@ def test_unused_tokens_have_no_vector(place: Path, bert: Path) -> None:
     content["model"]["vocab"]["[unused7]"] = number
     (wide / "tokenizer.json").write_text(json.dumps(content))
     folder = _run(place, "\n  tokens:\n    static_model: {teacher: ./wide}\n")
-    table = load_file(folder["tokens"].path / "model.safetensors")["embedding.weight"]
+    table = load_file(folder["tokens"] / "model.safetensors")["embedding.weight"]
     assert not table[number].any()
     assert table.any(1).sum() == len(list_tokens_of_texts(read_tokenizer(wide)))

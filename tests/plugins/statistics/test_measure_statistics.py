@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -17,10 +16,6 @@ from emberge import (
     Machine,
     PerDataset,
     Plugins,
-    RecipeError,
-    check_recipe,
-    parse_recipe,
-    run_recipe,
 )
 from emberge.merging.statistics_file import StatisticsFile
 from emberge.model_folder import hash_model
@@ -30,44 +25,21 @@ from emberge_encoder import TextEncoder
 from emberge_statistics import gram_and_fisher
 from emberge_statistics.gram_and_fisher import GramCounter, measure_on_data, plan_passes
 from emberge_train import BatchShuffle, InfoNCE
-from safetensors.torch import load_file, save_file
+from safetensors.torch import load_file
 from torch import Tensor
 from torch.nn.functional import normalize
 
+from tests.support import tiny
 from tests.support.chains import chain
 from tests.support.exact import ExactEncoder
 from tests.support.merge_in_memory import merge_state_dicts
-from tests.support.result_folders import folders
+from tests.support.recipe_runs import find_faults, run_checked
 from tests.support.tolerance import assert_exact, assert_near, of_pass
 from tests.support.training_data import InMemory, retrieval
 
 ROWS = 12
 LAYER = "encoder.layer.0.attention.self.query.weight"
 TOKENS = "embeddings.word_embeddings.weight"
-
-
-@pytest.fixture(scope="module")
-def dense(bert: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The tiny BERT with a linear layer after its pooling."""
-    folder = shutil.copytree(bert, tmp_path_factory.mktemp("dense") / "dense")
-    modules = json.loads((folder / "modules.json").read_text())
-    kind = "sentence_transformers.models.Dense"
-    modules[2] = {"idx": 2, "name": "2", "path": "2_Dense", "type": kind}
-    (folder / "modules.json").write_text(json.dumps(modules))
-    shutil.rmtree(folder / "2_Normalize")
-    (folder / "2_Dense").mkdir()
-    config = {
-        "in_features": 32,
-        "out_features": 16,
-        "bias": True,
-        "activation_function": "torch.nn.modules.activation.Tanh",
-    }
-    (folder / "2_Dense" / "config.json").write_text(json.dumps(config))
-    generator = torch.Generator().manual_seed(9)
-    weights = {"linear.weight": torch.randn(16, 32, generator=generator)}
-    weights["linear.bias"] = torch.randn(16, generator=generator)
-    save_file(weights, folder / "2_Dense" / "model.safetensors")
-    return folder
 
 
 def measured(
@@ -82,7 +54,7 @@ def measured(
         checkpoint=folder,
         datasets=[data or retrieval(ROWS)],
         sampler=order,
-        losses=PerDataset(default=(InfoNCE(),)),
+        losses=PerDataset(default=(options.pop("loss", InfoNCE()),)),
         options=FitOptions(dropout=False, precision="float32", hard_negatives=0, **options),
         seed=seed,
     )
@@ -227,7 +199,8 @@ def test_little_memory_means_more_passes_and_the_same_numbers(bert: Path, tmp_pa
     assert all(torch.equal(parts[name], whole[name]) for name in whole)
 
 
-def test_modules_after_pooling_are_measured_too(dense: Path, tmp_path: Path) -> None:
+def test_modules_after_pooling_are_measured_too(tmp_path: Path) -> None:
+    dense = tiny.projected(tmp_path / "model", dimension=16)
     found = measured("gram", dense, tmp_path / "gram")
     assert found["2_Dense.linear.weight"].shape == (32, 32)
     found = measured("fisher", dense, tmp_path / "fisher")
@@ -272,24 +245,8 @@ def test_a_loss_that_is_not_finite_is_named(bert: Path, tmp_path: Path) -> None:
         def __call__(self, *arguments: Any) -> Tensor:
             return super().__call__(*arguments) * float("nan")
 
-    job = FitJob(
-        backbone=TextEncoder(),
-        checkpoint=bert,
-        datasets=[retrieval(ROWS)],
-        sampler=(BatchShuffle(batch_size=PerDataset(default=4)),),
-        losses=PerDataset(default=(Broken(),)),
-        options=FitOptions(dropout=False),
-    )
     with pytest.raises(EmbergeError, match="the loss of batch 0 is not finite"):
-        measure_on_data(
-            "fisher",
-            job,
-            tmp_path,
-            label="m",
-            store=tmp_path,
-            machine=Machine(),
-            progress=lambda *_: None,
-        )
+        measured("fisher", bert, tmp_path, loss=Broken())
 
 
 # ── recipes and files ───────────────────────────────────────────────────────────────────────────
@@ -321,16 +278,12 @@ steps:
 """
 
 
-def recipe(place: Path, plugins: Plugins, text: str, **changes: str) -> Any:
+def run(
+    place: Path, plugins: Plugins, text: str, out: str = "out", **changes: str
+) -> dict[str, Path]:
     for word, value in changes.items():
         text = text.replace(word, value)
-    return parse_recipe(text, plugins, path=place / "recipe.yaml")
-
-
-def run(place: Path, plugins: Plugins, text: str, out: str = "out", **changes: str) -> Any:
-    one = recipe(place, plugins, text, **changes)
-    check_recipe(one, plugins).raise_errors()
-    return folders(run_recipe(one, place / out, plugins, quiet=True))
+    return run_checked(place, text, plugins, out)
 
 
 @pytest.mark.parametrize(("what", "strategy"), [("fisher", "fisher"), ("gram", "regmean")])
@@ -403,6 +356,4 @@ BAD = {
 def test_a_wrong_step_is_found_before_work(step: str, place: Path, plugins: Plugins) -> None:
     data = "[{path: ./first.jsonl, task: retrieval}]"
     text = f"steps:\n  stats:\n    {step.replace('data: D', f'data: {data}')}\n"
-    with pytest.raises(RecipeError) as caught:
-        check_recipe(recipe(place, plugins, text), plugins).raise_errors()
-    assert BAD[step] in str(caught.value)
+    assert BAD[step] in find_faults(place, text, plugins)

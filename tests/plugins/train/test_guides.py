@@ -13,14 +13,10 @@ from emberge import (
     CheckpointError,
     DataError,
     Embeddings,
-    Machine,
     Model,
     ModelRef,
     PerDataset,
-    check_recipe,
     load_plugins,
-    parse_recipe,
-    run_recipe,
 )
 from emberge.encoding import BatchEmbeddings, TextEmbedder
 from emberge.ranks import SINGLE_RANK
@@ -35,6 +31,7 @@ from emberge_train.samplers.one_dataset_samplers import BatchShuffle
 from safetensors.torch import load_file
 
 from tests.support import tiny
+from tests.support.recipe_runs import find_faults, run_checked
 from tests.support.tolerance import assert_same_pass
 from tests.support.training_data import retrieval
 
@@ -74,22 +71,18 @@ def place(bert: Path, guide: Path, tmp_path: Path) -> Path:
 
 
 def _trained(place: Path, loss: str, out: str) -> dict[str, torch.Tensor]:
-    plugins = load_plugins()
-    recipe = parse_recipe(RECIPE % loss, plugins, path=place / "recipe.yaml")
-    report = check_recipe(recipe, plugins)
-    assert not report.errors, report.errors
-    made = run_recipe(recipe, place / out, plugins, machine=Machine(), quiet=True)["guided"].path
+    made = run_checked(place, RECIPE % loss, load_plugins(), out)["guided"]
     return load_file(made / "model.safetensors")
 
 
 def test_a_guide_that_cannot_be_read_is_said_by_check(place: Path) -> None:
-    plugins = load_plugins(block=())
     modules = place / "bad"
     modules.mkdir()
     (modules / "modules.json").write_text('[{"name": "0", "type": "far.away.Model", "path": ""}]')
     text = RECIPE % "{embedding_distillation: {guide: {model: ./bad}}}"
-    report = check_recipe(parse_recipe(text, plugins, path=place / "recipe.yaml"), plugins)
-    assert any("guide: " in str(e) and "remote code" in str(e) for e in report.errors)
+    (found,) = find_faults(place, text, load_plugins(block=())).splitlines()
+    assert "guide: " in found
+    assert "remote code" in found
 
 
 def _options() -> FitOptions:

@@ -9,18 +9,14 @@ from pathlib import Path
 import pytest
 from emberge import (
     EmbergeError,
-    Machine,
     Plugins,
-    check_recipe,
-    parse_recipe,
-    run_recipe,
 )
 from emberge.model_folder import hash_model
 from emberge_merge import FoundWeights
 from safetensors.torch import load_file, save_file
 
 from tests.plugins.weights.places import write_sets
-from tests.support.result_folders import folders
+from tests.support.recipe_runs import find_faults, run_checked
 from tests.support.step_reports import assert_never_decreases, record_reports
 from tests.support.tolerance import assert_combined
 
@@ -52,27 +48,12 @@ def place(bert: Path, berts: list[Path], sets: Path, tmp_path: Path) -> Path:
     return tmp_path
 
 
-def faults(place: Path, text: str, plugins: Plugins) -> str:
-    try:
-        report = check_recipe(parse_recipe(text, plugins, path=place / "recipe.yaml"), plugins)
-    except EmbergeError as error:
-        return str(error)
-    return "\n".join(str(problem) for problem in report.errors)
-
-
-def run(place: Path, text: str, plugins: Plugins) -> dict[str, Path]:
-    recipe = parse_recipe(text, plugins, path=place / "recipe.yaml")
-    report = check_recipe(recipe, plugins)
-    assert not report.errors, report.errors
-    return folders(run_recipe(recipe, place / "out", plugins, machine=Machine(), quiet=True))
-
-
 def test_a_merge_uses_the_weights_that_were_found(
     place: Path, plugins: Plugins, bert: Path, berts: list[Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Real merges are foretold, and progress is by member and merge."""
     reports = record_reports(monkeypatch, "found")
-    results = run(place, RECIPE, plugins)
+    results = run_checked(place, RECIPE, plugins)
     found = FoundWeights.read(results["found"])
     assert sum(found.weights.values()) == pytest.approx(1)
     weights = [found.weights[hash_model(folder)] for folder in (bert, *berts)]
@@ -105,7 +86,7 @@ def test_members_of_another_tokenizer_are_refused(
     first, second = list(vocabulary)[10:12]
     vocabulary[first], vocabulary[second] = vocabulary[second], vocabulary[first]
     (other / "tokenizer.json").write_text(json.dumps(content))
-    assert "one tokenizer" in faults(place, RECIPE.replace("./c]", "./other]"), plugins)
+    assert "one tokenizer" in find_faults(place, RECIPE.replace("./c]", "./other]"), plugins)
 
 
 def test_weights_of_other_models_are_refused(place: Path, plugins: Plugins, bert: Path) -> None:
@@ -121,11 +102,11 @@ def test_weights_of_other_models_are_refused(place: Path, plugins: Plugins, bert
     )
     found.write(place)
     merge = "steps: {{merged: {{merge: {{models: [{}], weights: ./weights.json}}}}}}"
-    run(place, merge.format("./b, ./base, ./a"), plugins)
+    run_checked(place, merge.format("./b, ./base, ./a"), plugins)
     for models, said in (
         ("./a, ./b, ./changed", "'changed' is none of 'a', 'b', 'base'"),
         ("./a, ./b", "0.2 to 'base'"),
     ):
         shutil.rmtree(place / "out")
         with pytest.raises(EmbergeError, match=said):
-            run(place, merge.format(models), plugins)
+            run_checked(place, merge.format(models), plugins)
