@@ -225,7 +225,7 @@ def clashing(tmp_path: Path) -> list[Path]:
     ]
 
 
-def test_two_tokens_on_one_id_are_refused(clashing: list[Path], tmp_path: Path) -> None:
+def test_tokens_and_ids_that_clash_are_refused(clashing: list[Path], tmp_path: Path) -> None:
     said = problems(*clashing)
     assert (
         "'b' and 'c' have different tokenizers: id 2 is \"<b>\" in one and \"<c>\" in the" in said
@@ -235,6 +235,10 @@ def test_two_tokens_on_one_id_are_refused(clashing: list[Path], tmp_path: Path) 
     said = problems(clashing[0], swapped)
     assert "'a' and 'd' have different tokenizers: id 0 is \"u\" in one and \"cat\" in the" in said
     assert " and 1 more; " in said
+    moved = write(tmp_path / "e", ["u"], [(0, 0)] * 3, {"cat": 2})
+    assert '"cat" is id 1 in one and 2 in the other' in problems(clashing[0], moved)
+    twin = write(tmp_path / "f", ["u", "cat"], [(0, 0)] * 4, {"<b>": 3})
+    assert '"<b>" is id 2 in one and 3 in the other' in problems(clashing[0], clashing[1], twin)
 
 
 def test_a_chosen_tokenizer_decides_between_two_tokens_of_one_id(
