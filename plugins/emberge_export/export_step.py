@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 from emberge import (
     Artifact,
@@ -22,19 +22,17 @@ from emberge import (
 from emberge.model_folder import Checkpoint
 from emberge_encoder import Layout
 
+from emberge_export.formats import FILES, Format, Precision
+
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-Format = Literal["float32", "float16", "int8"]
-FILES: dict[Format, str] = {
-    "float32": "onnx/model.onnx",
-    "float16": "onnx/model_fp16.onnx",
-    "int8": "onnx/model_int8.onnx",
-}
-_PACKAGES = ("onnx", "onnxscript", "onnxruntime")
-# The least cosine of a sound float32 export, which is the same model.
-_LEAST_COSINE = 0.9999
+_ONNX_PACKAGES, _GGUF_PACKAGES = ("onnx", "onnxscript", "onnxruntime"), ("gguf", "xllamacpp")
+# The least cosines with torch of exports that compute the same model, by format or precision.
+_LEAST_COSINES = {"float32": 0.9999, "f32": 0.9999, "f16": 0.9999, "q8_0": 0.99}
+# Modules after the transformer that a GGUF file of llama.cpp can state, or that change no direction.
+_GGUF_MODULES = frozenset({"Pooling", "Normalize", "Dropout"})
 # Short and long texts, in several scripts, with numbers and code.
 _SENTENCES = (
     "a cat",
@@ -58,17 +56,23 @@ _SENTENCES = (
 
 @dataclass(frozen=True, kw_only=True)
 class Export(Step):
-    """Export a model to ONNX in addition to its weights, and compare each file with torch.
+    """Export a model to ONNX and GGUF in addition to its weights, and compare each file with torch.
 
-    The transformer is exported by transformers' own exporters, in float32, in float16, and with int8 weights
-    (dynamic quantisation, one scale per channel). Pooling and later modules remain modules of
-    SentenceTransformers, as its backends and text-embeddings-inference expect. Then onnxruntime loads each
-    file, and its embeddings of a few sentences are compared with torch's. The mean and the least
-    cosine are in the artifact and in the model's card.
+    `float32`, `float16` and `int8` are files of ONNX. The transformer is exported by transformers' own
+    exporters, in float32, in float16, and with int8 weights (dynamic quantisation, one scale per channel).
+    Pooling and later modules remain modules of SentenceTransformers, as its backends and
+    text-embeddings-inference expect.
+
+    `gguf` is one file for llama.cpp, Ollama and LM Studio, with tokenizer and pooling; llama.cpp scales
+    embeddings to length 1 unless it is told otherwise. It has BERT, XLM-RoBERTa, ModernBERT, Qwen3 and
+    the bidirectional Gemma 3. Prompts are not in it, and longer texts are not cut.
+
+    Then onnxruntime or llama.cpp loads each file, and its embeddings of a few sentences are compared with
+    torch's. The mean and the least cosine are in the artifact and in the model's card.
 
     Example:
         served:
-          export: {model: ./merged, formats: [float32, int8]}
+          export: {model: ./merged, formats: [int8, gguf], precision: q8_0}
     """
 
     produces = "model"
@@ -77,14 +81,17 @@ class Export(Step):
     model: ModelRef
     """The model, of sentence-transformers or transformers."""
     formats: tuple[Format, ...] = ("float32", "float16", "int8")
-    """The files of ONNX to write."""
+    """The files to write."""
+    precision: Precision = "f16"
+    """The precision of `gguf`; `q8_0` has 8 bits, and a scale for each 32 numbers."""
 
     def __post_init__(self) -> None:
         if not self.formats:
             raise ValueError("formats: there is no format to export to")
 
     def check(self, context: Preflight) -> Iterator[Problem]:
-        for package in _PACKAGES:
+        onnx = _ONNX_PACKAGES if set(self.formats) - {"gguf"} else ()
+        for package in (*onnx, *(_GGUF_PACKAGES if "gguf" in self.formats else ())):
             if find_spec(package) is None:
                 yield context.problem(
                     f"the package {package} is missing; pip install 'emberge[export]'", "formats"
@@ -92,9 +99,12 @@ class Export(Step):
         folder = context.whole_model(self.model)
         if folder is not None:
             try:
-                Layout.read(folder)
+                layout = Layout.read(folder)
             except EmbergeError as error:
                 yield context.problem(str(error), "model")
+                return
+            if "gguf" in self.formats:
+                yield from _find_gguf_problems(layout, context)
 
     def run(self, workspace: Workspace) -> Artifact:
         from emberge.model_folder import copy_model
@@ -114,19 +124,23 @@ class Export(Step):
         Raises:
             CheckpointError: if the model cannot be exported, or embeddings are not finite.
         """
-        from emberge_export.onnx_exporter import ModelExporter
+        from emberge_export.model_exporter import ModelExporter
 
         folder = workspace.folder
-        exporter = ModelExporter(folder)
-        expected = exporter.embed(_SENTENCES)
+        exporter = ModelExporter(folder, self.precision)
+        texts = [
+            text for text in _SENTENCES if "gguf" not in self.formats or exporter.is_whole(text)
+        ]
+        expected = exporter.embed(texts)
         size = Checkpoint(folder).weight_bytes
         figures = {"torch": Parity.measure(folder, "model.safetensors", size, expected, expected)}
-        for number, number_format in enumerate(self.formats):
-            workspace.progress(number, len(self.formats), "formats", number_format)
-            file = FILES[number_format]
-            size = exporter.write(number_format, folder / file)
-            embeddings = exporter.embed(_SENTENCES, folder / file)
-            figures[number_format] = Parity.measure(folder, file, size, embeddings, expected)
+        for number, export_format in enumerate(self.formats):
+            workspace.progress(number, len(self.formats), "formats", export_format)
+            file = FILES[export_format].format(precision=self.precision)
+            size = exporter.write(export_format, folder / file)
+            embeddings = exporter.embed(texts, folder / file)
+            key = self.precision if export_format == "gguf" else export_format
+            figures[key] = Parity.measure(folder, file, size, embeddings, expected)
         return figures
 
 
@@ -187,16 +201,30 @@ def _require_finite_weights(folder: Path) -> None:
                 )
 
 
+def _find_gguf_problems(layout: Layout, context: Preflight) -> Iterator[Problem]:
+    """Yield what a GGUF file cannot state of a model: modules, several poolings, and prompts."""
+    for module in layout.modules:
+        if module.kind not in _GGUF_MODULES:
+            yield context.problem(f"llama.cpp has no {module.kind} after pooling", "formats")
+    if not layout.include_prompt:
+        yield context.problem("llama.cpp pools the tokens of prompts too", "formats")
+    if any(layout.prompts.values()):
+        yield context.warning(
+            "a GGUF file has no prompts: whoever embeds texts with it writes the prompt before each",
+            "formats",
+        )
+
+
 def _require_equal_embeddings(name: str, figures: Mapping[str, Parity]) -> None:
-    """Require that a float32 export, if there is one, gives torch's embeddings.
+    """Require that exports which compute the same model give torch's embeddings.
 
     Raises:
-        CheckpointError: if it does not; the message has the least cosine.
+        CheckpointError: if one does not; the message has the least cosine.
     """
-    lowest_cosine = figures["float32"].least_cosine if "float32" in figures else 1.0
-    if lowest_cosine < _LEAST_COSINE:
-        raise CheckpointError(
-            f"'{name}' exported as float32 gives other embeddings than in torch: the least cosine is "
-            f"{lowest_cosine:.6f}, and should be {_LEAST_COSINE} at least; serve its safetensors, and let "
-            "the authors of transformers know"
-        )
+    for key, least_cosine in _LEAST_COSINES.items():
+        if key in figures and figures[key].least_cosine < least_cosine:
+            raise CheckpointError(
+                f"'{name}' exported as {key} gives other embeddings than in torch: the least cosine is "
+                f"{figures[key].least_cosine:.6f}, and should be {least_cosine} at least; "
+                "serve its safetensors"
+            )

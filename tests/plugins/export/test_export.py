@@ -13,7 +13,7 @@ import pytest
 import torch
 from emberge import CheckpointError, Plugins, check_recipe, parse_recipe, run_recipe
 from emberge.results import read_artifact
-from emberge_export import export_step, onnx_exporter
+from emberge_export import export_step, model_exporter
 from numpy.typing import NDArray
 from safetensors.torch import load_file, save_file
 
@@ -100,7 +100,7 @@ def others(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
     rows: dict[str, Any] = {}
 
     class ModelExporter:
-        def __init__(self, folder: Path) -> None:
+        def __init__(self, folder: Path, _precision: str) -> None:
             assert (folder / "model.safetensors").is_file()
 
         def embed(self, texts: Sequence[str], path: Path | None = None) -> NDArray[Any]:
@@ -110,7 +110,7 @@ def others(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
         def write(self, _name: str, _path: Path) -> int:
             return 1_234_567
 
-    monkeypatch.setattr(onnx_exporter, "ModelExporter", ModelExporter)
+    monkeypatch.setattr(model_exporter, "ModelExporter", ModelExporter)
     monkeypatch.setattr(export_step, "find_spec", lambda _: "there")
     return rows
 

@@ -1,4 +1,4 @@
-"""Export of a model's transformer to ONNX by transformers' own exporters, and embedding with the files."""
+"""Export of a model to ONNX, by transformers' own exporters, and to GGUF; embedding with the files."""
 
 from __future__ import annotations
 
@@ -14,9 +14,11 @@ from typing import Any
 import numpy as np
 import torch
 from emberge import CheckpointError
-from emberge_encoder import require_vocabulary
+from emberge_encoder import Layout, require_vocabulary
 from numpy.typing import NDArray
 from torch import Tensor
+
+from emberge_export.formats import Format, Precision
 
 # The limit of an ONNX file that contains its weights, in bytes. Larger weights get a second file, which
 # servers find by the ending of its name.
@@ -28,12 +30,16 @@ _SAMPLE = ("a text to trace the model with", "another")
 
 
 class ModelExporter:
-    """An exporter of one model folder; float32 and int8 share one trace of the transformer."""
+    """An exporter of one model folder; float32 and int8 share one trace of the transformer.
 
-    def __init__(self, folder: Path) -> None:
+    `precision` is that of GGUF.
+    """
+
+    def __init__(self, folder: Path, precision: Precision = "f16") -> None:
         from sentence_transformers import SentenceTransformer
 
         self.folder = folder
+        self.precision = precision
         settings = {"dtype": torch.float32, "local_files_only": True}
         with silence_exporters():
             self.model: Any = SentenceTransformer(
@@ -48,31 +54,41 @@ class ModelExporter:
 
     def embed(self, texts: Sequence[str], path: Path | None = None) -> NDArray[np.float64]:
         """Return the embeddings [n, d] of texts, computed by torch or, with `path`, by an exported file."""
+        if path is not None and path.suffix == ".gguf":
+            from emberge_export.gguf_file import embed_by_llama_cpp
+
+            return embed_by_llama_cpp(path, texts)
         with (
             replace_trunk(self.model, path) if path is not None else contextlib.nullcontext(),
             torch.inference_mode(),
         ):
             return np.asarray(self.model.encode(list(texts)), np.float64)
 
-    def write(self, number_format: str, path: Path) -> int:
-        """Write the model with numbers in a format to `path`, and return the size of its files in bytes.
+    def is_whole(self, text: str) -> bool:
+        """Return whether the model reads all tokens of a text, as llama.cpp does."""
+        tokens = self.model.tokenizer(text)["input_ids"]
+        return len(tokens) <= int(self.model.max_seq_length)
+
+    def write(self, export_format: Format, path: Path) -> int:
+        """Write the model in a format to `path`, and return the size of its files in bytes.
 
         Raises:
             CheckpointError: if the exporter cannot express the model; the message has its reason.
         """
         path.parent.mkdir(parents=True, exist_ok=True)
-        writers: dict[str, Callable[[Path], None]] = {
+        writers: dict[Format, Callable[[Path], None]] = {
             "float32": lambda target: _save_onnx(self._trace_float32(), target),
             "float16": self._write_half,
             "int8": self._write_int8,
+            "gguf": self._write_gguf,
         }
         try:
             with silence_exporters():
-                writers[number_format](path)
+                writers[export_format](path)
         except Exception as error:  # torch, transformers and onnx have errors of their own
             raise CheckpointError(
-                f"{self.folder}: cannot be exported as {number_format}: {_find_reason(error)}; serve its "
-                "safetensors, or leave this format out"
+                f"{self.folder}: cannot be exported as {export_format}: {_find_reason(error)}; "
+                "serve its safetensors, or leave this format out"
             ) from error
         return sum(file.stat().st_size for file in path.parent.glob(f"{path.stem}.*"))
 
@@ -106,6 +122,17 @@ class ModelExporter:
         quantizer = OnnxRuntimeQuantizer(OnnxRuntimeDynamicConfig(per_channel=True))
         _save_onnx(
             quantizer.quantize(self._trace_float32(), self._encode_sample(), ExportFormat.ONNX),
+            path,
+        )
+
+    def _write_gguf(self, path: Path) -> None:
+        from emberge_export.gguf_file import write_gguf
+
+        write_gguf(
+            self.model[0].model,
+            self.model.tokenizer,
+            Layout.read(self.folder),
+            self.precision,
             path,
         )
 

@@ -11,7 +11,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from emberge_export.onnx_exporter import _find_reason, _save_onnx, silence_exporters
+from emberge_export.model_exporter import _find_reason, _save_onnx, silence_exporters
 
 
 @pytest.mark.parametrize(
