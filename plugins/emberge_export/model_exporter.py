@@ -97,7 +97,7 @@ class ModelExporter:
             self._float32 = self._trace_onnx(self.model[0].model)
         return self._float32
 
-    def _encode_sample(self) -> dict[str, Tensor]:
+    def _tokenise_sample(self) -> dict[str, Tensor]:
         features = self.model.preprocess(list(_SAMPLE))
         return {key: value for key, value in features.items() if isinstance(value, Tensor)}
 
@@ -106,7 +106,7 @@ class ModelExporter:
         from transformers.exporters.exporter_onnx import OnnxExporter
 
         exporter: Any = OnnxExporter  # which has no types
-        exported = exporter().export(trunk, self._encode_sample(), OnnxConfig(dynamic=True))
+        exported = exporter().export(trunk, self._tokenise_sample(), OnnxConfig(dynamic=True))
         return exported.components["model"].program
 
     def _write_half(self, path: Path) -> None:
@@ -121,7 +121,7 @@ class ModelExporter:
 
         quantizer = OnnxRuntimeQuantizer(OnnxRuntimeDynamicConfig(per_channel=True))
         _save_onnx(
-            quantizer.quantize(self._trace_float32(), self._encode_sample(), ExportFormat.ONNX),
+            quantizer.quantize(self._trace_float32(), self._tokenise_sample(), ExportFormat.ONNX),
             path,
         )
 

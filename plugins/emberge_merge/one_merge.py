@@ -38,8 +38,9 @@ from emberge.recipes import (
     translate_recipe,
 )
 from emberge.wording import make_printable
-from emberge.yaml_nodes import read_yaml, to_plain
+from emberge.yaml_nodes import read_yaml, to_plain, write_yaml
 
+from emberge_merge.loaded_models import build_mergekit_config, saving_loaded_models
 from emberge_merge.steps.merge import Merge
 
 STEP_ID = "merged"
@@ -48,12 +49,15 @@ _STEP_PREFIX = f"recipe.steps.{STEP_ID}."
 
 
 def merge(
-    models: Sequence[str | os.PathLike[str]] | str | os.PathLike[str],
+    models: Sequence[Any] | str | os.PathLike[str],
+    method: str | None = None,
     *,
     out: Path | str,
     strategy: str | Mapping[str, Any] | Sequence[Any] | None = None,
-    base: str | os.PathLike[str] | None = None,
+    base: Any = None,
     weights: Sequence[float] | str | None = None,
+    base_model: Any = None,
+    parameters: Mapping[str, Any] | None = None,
     plugins: Plugins | None = None,
     machine: Machine | None = None,
     quiet: bool = False,
@@ -61,10 +65,14 @@ def merge(
 ) -> StepResult:
     """Merge models into the new folder `out` and return the result, as `emberge merge` does.
 
-    `models` are folders, hub ids and other references to models, or the file of another tool's merge, such as
-    a mergekit YAML, which contains everything else. `strategy` has the form of a recipe's option: `"linear"`,
-    `{"ties": {"density": 0.3}}`, or a list of links. `weights` are one number for each model, or `"size"`.
-    `options` are further options of the step `merge`: `keep=0.5`, `template`, `out_dtype`.
+    `models` are folders, hub ids and other references to models, loaded models of sentence-transformers, or
+    the file of another tool's merge, such as a mergekit YAML, which contains everything else. `strategy` has
+    the form of a recipe's option: `"linear"`, `{"ties": {"density": 0.3}}`, or a list of links. `weights` are
+    one number for each model, or `"size"`. `options` are further options of the step `merge`: `keep=0.5`,
+    `template`, `out_dtype`.
+
+    In place of `strategy`, `base` and `weights` it takes what `SentenceTransformer.merge` does: a `method` of
+    mergekit, its `parameters`, and `base_model`.
 
     The merge is checked first; warnings of the check are given as Python warnings. After a kill, the same
     call continues.
@@ -73,22 +81,33 @@ def merge(
         RecipeError: if `out` exists, or the check finds an error.
     """
     plugins = plugins or load_plugins()
-    options = {"strategy": strategy, "base": base, "weights": weights, **options}
+    out = Path(out)
+    options = {"strategy": strategy, "weights": weights, **options}
     options = {name: value for name, value in options.items() if value is not None}
-    if isinstance(models, str | os.PathLike):
-        if options:
-            raise RecipeError(f"{models} defines the whole merge; leave out {', '.join(options)}")
-        recipe = read_merge_file(Path(models), plugins)
-    else:
-        recipe = describe_merge(models, options, plugins)
-    return run_one_merge(
-        recipe,
-        Path(out),
-        plugins,
+    run = partial(
+        run_one_merge,
+        out=out,
+        plugins=plugins,
         machine=machine,
         quiet=quiet,
         warn=partial(warnings.warn, stacklevel=3),  # at the caller of `merge`
     )
+    if isinstance(models, str | os.PathLike):
+        given = [*options, *(["base"] if base else []), *(["method"] if method else [])]
+        if given:
+            raise RecipeError(f"{models} defines the whole merge; leave out {', '.join(given)}")
+        return run(read_merge_file(Path(models), plugins))
+    with saving_loaded_models(out, [*models, base, base_model]) as [*saved, base, base_model]:
+        if method is None:
+            if base is not None:
+                options["base"] = base
+            return run(describe_merge(saved, options, plugins))
+        if options.keys() - {"out_dtype"} or base is not None:
+            raise RecipeError(
+                "give a method of mergekit with its parameters, or a strategy; not both"
+            )
+        config = build_mergekit_config(saved, method, base_model, parameters or {}) | options
+        return run(parse_recipe(translate_recipe(write_yaml(config), plugins) or "", plugins))
 
 
 def run_verb(options: argparse.Namespace, plugins: Plugins) -> int:

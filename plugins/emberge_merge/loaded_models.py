@@ -1,0 +1,85 @@
+"""Merges as `SentenceTransformer.merge` takes them: loaded models, and mergekit's methods and parameters."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from emberge import RecipeError
+from emberge.files import make_folder
+from emberge.recipes import complete_reference
+
+# Methods of mergekit that have no weights; for the others a weight is 1 by default.
+_WITHOUT_WEIGHTS = frozenset({"karcher", "model_stock", "sce", "slerp"})
+
+
+@contextmanager
+def saving_loaded_models(out: Path, models: Sequence[Any]) -> Iterator[list[Any]]:
+    """Yield the models with those that are loaded saved in a hidden folder next to `out`, removed afterwards.
+
+    A model that stands twice in the list is saved once.
+    """
+    folder = out.parent / f".{out.name}.models"
+    path_by_id: dict[int, Path] = {}
+    try:
+        for model in models:
+            if hasattr(model, "save_pretrained") and id(model) not in path_by_id:
+                path = folder / f"model-{len(path_by_id)}"
+                shutil.rmtree(path, ignore_errors=True)  # of a call that was killed
+                make_folder(path)
+                model.save_pretrained(str(path))
+                path_by_id[id(model)] = path
+        yield [path_by_id.get(id(model), model) for model in models]
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def build_mergekit_config(
+    models: Sequence[str | os.PathLike[str]],
+    method: str,
+    base_model: str | os.PathLike[str] | None,
+    parameters: Mapping[str, Any],
+) -> dict[str, Any]:
+    """Return the config of mergekit for a method and parameters in the form of `SentenceTransformer.merge`.
+
+    A list has a value for each model that is not the base, a mapping a value by the model's number from 0,
+    and anything else is one value for all.
+
+    Raises:
+        RecipeError: if a list has another length.
+    """
+    names = [_name_for_mergekit(model) for model in models]
+    base = None if base_model is None else _name_for_mergekit(base_model)
+    if method == "slerp":
+        base, parameters = base or names[0], {"t": 0.5, **parameters}
+    elif method not in _WITHOUT_WEIGHTS:
+        parameters = {"weight": 1.0, **parameters}
+    values: list[dict[str, Any]] = [{} for _ in names]
+    shared: dict[str, Any] = {}
+    others = [number for number, name in enumerate(names) if name != base]
+    for key, value in parameters.items():
+        if isinstance(value, Mapping):
+            by_number = {int(number): one for number, one in value.items()}
+        elif isinstance(value, Sequence) and not isinstance(value, str):
+            if len(value) != len(others):
+                raise RecipeError(
+                    f"parameters['{key}']: {len(value)} values for {len(others)} models"
+                )
+            by_number = dict(zip(others, value, strict=True))
+        else:
+            by_number = dict.fromkeys(others, value) if key == "weight" else {}
+            shared |= {} if key == "weight" else {key: value}
+        for number, one in by_number.items():
+            values[number][key] = one
+    entries = [{"model": name, "parameters": values[n]} for n, name in enumerate(names)]
+    config = {"merge_method": method, "models": entries, "parameters": shared}
+    return config if base is None else {**config, "base_model": base}
+
+
+def _name_for_mergekit(model: str | os.PathLike[str]) -> str:
+    name = complete_reference(os.fspath(model))
+    return str(Path(name).resolve()) if Path(name).is_dir() else name

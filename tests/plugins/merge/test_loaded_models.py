@@ -1,0 +1,65 @@
+"""`merge` takes loaded models, methods and parameters as `SentenceTransformer.merge` does."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from emberge import RecipeError
+from emberge_merge import merge
+from sentence_transformers import SentenceTransformer
+
+from tests.support import tiny
+
+CALLS: dict[str, tuple[str, dict[str, Any], float]] = {
+    "weights of models": ("linear", {"weight": [0.6, 0.4]}, 1e-5),
+    "no parameters": ("linear", {}, 1e-5),
+    "one for all, and weights without the base": (
+        "ties",
+        {"weight": [0.6, 0.4], "density": 0.4},
+        1e-5,
+    ),
+    "the first is the base": ("slerp", {"t": 0.3}, 1e-3),
+    "a mapping by number": ("task_arithmetic", {"weight": {0: 0.3, 1: 0.7}}, 1e-5),
+}
+
+
+@pytest.mark.parametrize("call", CALLS)
+def test_loaded_models_give_the_tensors_of_sentence_transformers(call: str, tmp_path: Path) -> None:
+    method, parameters, tolerance = CALLS[call]
+    one, two, base = (
+        SentenceTransformer(str(tiny.checkpoint(tmp_path / name, seed=seed)), device="cpu")
+        for seed, name in enumerate(("one", "two", "base"))
+    )
+    based = {"base_model": base} if method in ("ties", "task_arithmetic") else {}
+    expected = SentenceTransformer.merge([one, two], method, parameters=parameters, **based)
+    out = tmp_path / "merged"
+    found = merge([one, two], method, parameters=parameters, out=out, quiet=True, **based)
+    tensors = found.load(device="cpu").state_dict()
+    assert tensors.keys() == expected.state_dict().keys()
+    for name, tensor in expected.state_dict().items():
+        assert float((tensors[name] - tensor).abs().max()) <= tolerance, name
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["base", "merged", "one", "two"]
+
+
+def test_loaded_models_take_strategies_too(bert: Path, tmp_path: Path) -> None:
+    model = SentenceTransformer(str(bert), device="cpu")
+    found = merge([model, bert], strategy="linear", out=tmp_path / "merged", quiet=True)
+    expected = model.state_dict()
+    assert all((expected[n] == t).all() for n, t in found.load(device="cpu").state_dict().items())
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"strategy": "linear"}, "not both"),
+        ({"parameters": {"weight": [1.0]}}, "1 values for 2 models"),
+        ({"parameters": {"densty": 0.5}}, "densty"),
+    ],
+)
+def test_a_call_of_mixed_or_wrong_parameters_is_refused(
+    options: dict[str, Any], words: str, bert: Path, tmp_path: Path
+) -> None:
+    with pytest.raises(RecipeError, match=words):
+        merge([bert, bert], "linear", out=tmp_path / "merged", **options)
