@@ -72,7 +72,7 @@ class Component:
     kind: str
     name: str
     source: PluginSource
-    added: Any
+    type_or_place: Any
     """A dataclass type, a ChainSpec, or the place `module:Name` of either."""
 
     @property
@@ -92,9 +92,9 @@ class Component:
         Raises:
             PluginError: if the type cannot be imported, or breaks its contract.
         """
-        if not isinstance(self.added, str):
-            return self.added
-        module, _, name = self.added.partition(":")
+        if not isinstance(self.type_or_place, str):
+            return self.type_or_place
+        module, _, name = self.type_or_place.partition(":")
         try:
             type_ = getattr(importlib.import_module(module), name)
         except (Exception, SystemExit) as error:
@@ -105,8 +105,8 @@ class Component:
     @property
     def doc(self) -> str:
         """The component's documentation, dedented; a class that is not imported yet stays so."""
-        if isinstance(self.added, str) and "type" not in vars(self):
-            doc = _read_class_doc(*self.added.split(":"))
+        if isinstance(self.type_or_place, str) and "type" not in vars(self):
+            doc = _read_class_doc(*self.type_or_place.split(":"))
             if doc is not None:
                 return doc
         text = self.type.doc if isinstance(self.type, contracts.ChainSpec) else self.type.__doc__
@@ -244,7 +244,8 @@ class Plugins:
         place = f"{getattr(type_, '__module__', '')}:{getattr(type_, '__qualname__', '')}"
         for component in self.components:
             # A component that is not imported yet is known by its place alone.
-            if component.added == place or vars(component).get("type", component.added) is type_:
+            added = component.type_or_place
+            if added == place or vars(component).get("type", added) is type_:
                 return component
         raise PluginError(f"{getattr(type_, '__name__', type_)} was added by no plugin")
 

@@ -16,7 +16,7 @@ from emberge_bidirlm.processors import build_processor_config, list_token_names
 from emberge_bidirlm.specialist import Specialist, TowerKind
 
 _TOWER_KINDS: tuple[TowerKind, ...] = ("vision", "audio")
-_OPENING_NOTE = (
+_TORCHVISION_NOTE = (
     "sentence-transformers needs torchvision to open it, for text too, as its processor of images does; "
     "emberge does not"
 )
@@ -88,7 +88,7 @@ class Compose(Step):
 
     def check(self, context: Preflight) -> Iterator[Problem]:
         if self.vision is not None:
-            context.note("opening the result", [_OPENING_NOTE])
+            context.note("opening the result", [_TORCHVISION_NOTE])
         specialists: dict[TowerKind, Specialist] = {}
         for kind, reference in self.specialists.items():
             folder = context.whole_model(reference)

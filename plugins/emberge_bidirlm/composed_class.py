@@ -125,7 +125,7 @@ def choose_class(specialists: Mapping[TowerKind, Specialist]) -> ComposedClass:
 
 
 def _make_trunk_config(text: Checkpoint) -> dict[str, Any]:
-    """Return the text config that all three classes share, bidirectional.
+    """Return the part of the text model's config that every composed class has, made bidirectional.
 
     Raises:
         CheckpointError: if the model has sliding-window attention, which the classes lack.

@@ -48,30 +48,30 @@ class Mixed(Sampler):
             by_dataset={name: value // self.draws for name, value in size.by_dataset.items()},
         )
         datasets = OneDataset(batch_size=small_batch_sizes).cut_dataset_batches(pool, seed)
-        sequences = []
+        batches_by_draw = []
         for draw in range(self.draws):
             draw_seed = make_seed(seed, "draw", draw)
             reseeded = [
                 replace(dataset, seed=make_seed(draw_seed, "rows", dataset.info.name))
                 for dataset in datasets
             ]
-            sequences.append(Shuffled(reseeded, make_seed(draw_seed, "batches")))
-        return _MixedTogether(sequences)
+            batches_by_draw.append(Shuffled(reseeded, make_seed(draw_seed, "batches")))
+        return _MixedTogether(batches_by_draw)
 
 
 class _MixedTogether(Batches):
     """Sequence whose batch n joins batch n of every given sequence; each row comes about once."""
 
-    def __init__(self, sequences: Sequence[Batches]) -> None:
-        self._sequences = sequences
+    def __init__(self, batches_by_draw: Sequence[Batches]) -> None:
+        self._batches_by_draw = batches_by_draw
 
     def __len__(self) -> int:
-        return max(1, len(self._sequences[0]) // len(self._sequences))
+        return max(1, len(self._batches_by_draw[0]) // len(self._batches_by_draw))
 
     def __getitem__(self, number: int) -> Batch:
         if not 0 <= number < len(self):
             raise IndexError(f"batch {number} of {len(self)}")
-        return Batch(tuple(part for each in self._sequences for part in each[number].parts))
+        return Batch(tuple(part for each in self._batches_by_draw for part in each[number].parts))
 
     def kinds(self) -> frozenset[tuple[str, Negatives]]:
-        return self._sequences[0].kinds()
+        return self._batches_by_draw[0].kinds()

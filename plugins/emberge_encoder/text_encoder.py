@@ -14,7 +14,7 @@ from emberge.model_folder import Checkpoint, TrunkConfig, read_object, read_sett
 
 from emberge_encoder.layout import Layout
 from emberge_encoder.layout_options import LayoutOptions, refuse_blind_pooling
-from emberge_encoder.media.media_support import MediaSupport, read_media_support, refuse_modalities
+from emberge_encoder.media.media_support import MediaSupport, read_media_support, refuse_other_media
 from emberge_encoder.static_folder import (
     is_static_model,
     read_static_dimension,
@@ -300,7 +300,7 @@ class TextEncoder(LayoutOptions):
         refuse_foreign_classes(path, config)
         if not layout.bare:
             support = read_media_support(layout, config)
-            refuse_modalities(layout, support.kinds if support is not None else ())
+            refuse_other_media(layout, support.kinds if support is not None else ())
         try:
             config = switch_attention(config, self.attention)
         except CheckpointError as error:

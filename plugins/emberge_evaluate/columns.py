@@ -75,7 +75,7 @@ def _remove_seed(step: str) -> str:
 
 @dataclass(frozen=True)
 class ScoredColumns:
-    """Columns, tasks without sizes and seeds, and the scores by names of columns and tasks."""
+    """Scores by names of columns (model, embedding size, seed) and of tasks, which have no size or seed."""
 
     columns: Sequence[Column]
     tasks: Sequence[TaskInfo]

@@ -54,10 +54,10 @@ class Estimate:
 
 @dataclass(frozen=True)
 class Comparison:
-    """Difference of two models or arms on a task, or in a mean over tasks, as shares, and its interval.
+    """Difference of two scores (0 to 1, or losses) on a task or in a mean over tasks, and its interval.
 
-    The difference is the score of `model` minus the score of `reference`. `less_is_better` is True for
-    losses. `by_seed` are the differences for each seed, if both arms have the same seeds.
+    It is that of `model` minus that of `reference`: models, or arms with means over seeds. `less_is_better`
+    is True for losses. `by_seed` are the differences for each seed, if both arms have the same seeds.
     """
 
     model: str
@@ -258,7 +258,7 @@ class Scores:
 
 
 def _normalise_ranks(scores: Sequence[float]) -> list[float]:
-    """Return the normalised ranks of models by their scores on one task."""
+    """Return each score's distance from the best, scaled so that the best has 0 and the worst n - 1."""
     best, worst = max(scores), min(scores)
     span = best - worst
     return [(len(scores) - 1) * (best - score) / span if span else 0.0 for score in scores]

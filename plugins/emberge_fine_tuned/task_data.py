@@ -111,7 +111,7 @@ def _hash_data(entry: TaskEntry, plain_sets: Sequence[PlainRows]) -> str:
     """Return a hash of the rows, of the media that they refer to, and of the options that read them."""
     content = [entry.name, repr(replace(entry, columns="mean"))]
     for plain_set in plain_sets:
-        content += [plain_set.key, *sorted(plain_set.media.hashes)]
+        content += [plain_set.content_hash, *sorted(plain_set.media.hashes)]
     return hashlib.sha256("\x1f".join(content).encode()).hexdigest()
 
 

@@ -26,14 +26,14 @@ from emberge_fine_tuned.options import TaskEntry, TaskRowSource
 
 @dataclass(frozen=True)
 class PlainRows:
-    """Rows of one file or hub dataset as mappings, each with its number; `key` hashes their content.
+    """Rows of one file or hub dataset as mappings, each with its number.
 
     `media` reads the images and clips of the rows; paths are relative to the rows' file.
     """
 
     name: str
     place: str
-    key: str
+    content_hash: str
     rows: Sequence[tuple[int, Mapping[str, Any]]]
     media: MediaValues = field(default_factory=MediaValues, compare=False, repr=False)
 

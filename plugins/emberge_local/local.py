@@ -126,7 +126,7 @@ class StepProcess:
                 stdin=subprocess.PIPE,
                 stdout=log,
                 stderr=log,
-                cwd=request.folder,
+                cwd=request.current_folder,
                 env={
                     **os.environ,
                     # Read by libraries at import; the first two affect results' bytes.
@@ -181,7 +181,7 @@ class StepProcess:
 
 
 def _require_visible_folders(request: StepRequest) -> None:
-    for folder in (request.work, request.folder):
+    for folder in (request.work, request.current_folder):
         if not folder.is_dir():
             raise EmbergeError(
                 f"{folder} is not seen on {socket.gethostname()}; every machine of the run must see it at "

@@ -59,14 +59,14 @@ class StepRequest:
     """One attempt at a step, by a process with access to the same folders.
 
     `StepProcess(request, machine, threads)` starts the process. `work` is the step's folder inside OUT, where
-    the process writes its events; `log` receives what it prints. The process starts in `folder` and receives
+    the process writes its events; `log` receives what it prints. It starts in `current_folder` and receives
     the `call`, plain values that a launcher need not understand.
     """
 
     step: str
     work: Path
     log: Path
-    folder: Path
+    current_folder: Path
     call: Mapping[str, Any]
 
 

@@ -22,7 +22,7 @@ from emberge_moe.routed_format import (
     list_loaded_tensors,
 )
 
-_EXPERTS = re.compile(r"\.experts\.\d+\.")  # in the names of experts' tensors
+_EXPERT_PATTERN = re.compile(r"\.experts\.\d+\.")
 _DEVIATION = 0.02  # of the weights of random routers
 
 
@@ -112,7 +112,7 @@ class UpcyclePlan:
     @property
     def parameters(self) -> dict[str, int]:
         """Number of `all` parameters, and of those `active` for one token."""
-        in_experts = sum(spec.elements for spec in self.tensors if _EXPERTS.search(spec.name))
+        in_experts = sum(one.elements for one in self.tensors if _EXPERT_PATTERN.search(one.name))
         total = sum(spec.elements for spec in self.tensors)
         used = in_experts * self.routing.top_k // self.routing.experts
         return {"all": total, "active": total - in_experts + used}

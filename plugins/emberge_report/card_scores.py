@@ -1,4 +1,4 @@
-"""Scores of a model in its card, known when it is published: a section, and front matter of the hub."""
+"""Scores that a card gets when its model is published: a section, and front matter for the hub."""
 
 from __future__ import annotations
 

@@ -20,7 +20,7 @@ from emberge.wording import format_duration, make_printable
 if TYPE_CHECKING:
     from rich.progress import Task
 
-_PROGRESS_LINES = 10  # of a step, where there are no bars
+_LINES_A_STEP = 10  # where there are no bars
 
 
 class RunView:
@@ -118,7 +118,7 @@ class RunView:
 
     def _describe_progress(self, step: str, task: Task) -> str:
         """Return a line on a task of known length; "" until its next tenth is done."""
-        tenth = int(task.percentage / 100 * _PROGRESS_LINES + 1e-9)
+        tenth = int(task.percentage / 100 * _LINES_A_STEP + 1e-9)
         if tenth == self._tenths[step]:
             return ""
         self._tenths[step] = tenth

@@ -108,7 +108,7 @@ class Train(TrainOptions, Step):
         )
         return Artifact(
             kind="model",
-            size=sum(result.pool.values()),
+            size=sum(result.rows_by_dataset.values()),
             parents=(model.name,),
             details=self._describe_training(datasets, result, sampler, workspace.seed),
             base=model.as_base(self.model),
@@ -168,7 +168,7 @@ def _describe_used_rows(
     return {
         info.name: UsedRows(
             task=info.task,
-            rows=result.pool.get(info.name, 0),
+            rows=result.rows_by_dataset.get(info.name, 0),
             of=info.size,
             source=dataset.entry.origin,
         )

@@ -67,8 +67,8 @@ from .loss import Tokens as Tokens
 from .loss import cuts_windows as cuts_windows
 from .loss import list_losses as list_losses
 from .medium import MEDIA_KINDS as MEDIA_KINDS
+from .medium import DatasetMediaFacts as DatasetMediaFacts
 from .medium import Media as Media
-from .medium import MediaFacts as MediaFacts
 from .medium import MediaKind as MediaKind
 from .medium import find_pair_kind as find_pair_kind
 from .medium import has_media as has_media

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, Protocol, runtime_checkable
 
 from emberge.contracts.details import Figure
-from emberge.contracts.medium import Media, MediaFacts, MediaKind
+from emberge.contracts.medium import DatasetMediaFacts, Media, MediaKind
 from emberge.contracts.similarity import COSINE, EmbeddingKind, Similarity
 from emberge.wording import join_some
 
@@ -266,7 +266,7 @@ class Backbone:
         """
         return EncoderFacts()
 
-    def check_media(self, checkpoint: Path, media: MediaFacts) -> list[str]:
+    def check_media(self, checkpoint: Path, media: DatasetMediaFacts) -> list[str]:
         """Return reasons why the encoder cannot read a data set's images and clips, from configs alone."""
         facts = self.describe(checkpoint)
         missing = [kind for kind in media.kinds if kind not in facts.media]

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol, TypeAlias, get_args
 
-from emberge.contracts.medium import MediaFacts
+from emberge.contracts.medium import DatasetMediaFacts
 
 if TYPE_CHECKING:
     import numpy as np
@@ -73,7 +73,7 @@ class DatasetInfo:
     negatives: Negatives = "auto"
     scores: tuple[float, float] | None = None
     tokens: NDArray[np.int64] | None = field(default=None, compare=False, repr=False)
-    media: MediaFacts | None = field(default=None, compare=False, repr=False)
+    media: DatasetMediaFacts | None = field(default=None, compare=False, repr=False)
 
     @property
     def pair(self) -> str:

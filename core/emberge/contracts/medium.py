@@ -39,7 +39,7 @@ class Media:
 
 
 @dataclass(frozen=True, slots=True)
-class MediaFacts:
+class DatasetMediaFacts:
     """Facts of a data set's images and clips, for checks before work; places are `file:line`.
 
     `pair` is the kind of the dataset's pairs (`image-text`), and `place` is the place of the first image or

@@ -130,7 +130,7 @@ def find_layout(
 
 
 def _find_usual_layout(anchor: str, unused: Sequence[str], names: Sequence[str]) -> ColumnLayout:
-    """Return the columns with usual names of everything but anchor and positives."""
+    """Return a layout with negatives, scores and label by their usual names, this anchor and no positives."""
     negative = _find_one(unused, NEGATIVE_NAMES, "negative", names) or next(
         (name for name in NEGATIVE_NAMES if _find_numbered(name, unused)), None
     )

@@ -11,8 +11,8 @@ from typing import Any
 from emberge.contracts import (
     MEDIA_KINDS,
     BadRow,
+    DatasetMediaFacts,
     Example,
-    MediaFacts,
     Negatives,
     TaskKind,
     find_pair_kind,
@@ -68,8 +68,8 @@ class FileSummary:
     """Counts over the rows of one file, and the number of the first line of each kind of row.
 
     `rows_by_label` counts the rows of each label if a file `draws_positives` among rows of one label.
-    `first_lines` are by kinds such as "with scores". `stored_hash` is that of the rows and of the paths of
-    their media.
+    `first_lines` are by kinds such as "with scores", and `line_by_pair_kind` are first lines by kinds such as
+    "image-text". `stored_hash` is that of the rows and of the paths of their media.
     """
 
     place: str
@@ -116,11 +116,11 @@ class FileSummary:
         for kind in list_media_kinds((row.anchor, *other_texts)):
             self.line_by_media_kind.setdefault(kind, line)
 
-    def build_media_facts(self) -> MediaFacts | None:
+    def build_media_facts(self) -> DatasetMediaFacts | None:
         """Return the facts of the file's media for checks; None for a file of texts."""
         if not self.line_by_media_kind:
             return None
-        return MediaFacts(
+        return DatasetMediaFacts(
             pair=next(iter(self.line_by_pair_kind)),
             kinds=tuple(kind for kind in MEDIA_KINDS if kind in self.line_by_media_kind),
             place=f"{self.place}:{min(self.line_by_media_kind.values())}",

@@ -49,7 +49,7 @@ _COLBERT_KEYS = (
     *("query_maxlen", "doc_maxlen", "query_token_id", "doc_token_id", "mask_punctuation"),
     *("attend_to_mask_tokens", "similarity", "dim"),
 )
-_LENGTH_KEYS = (
+_INPUT_KEYS = (
     *("max_seq_length", "do_lower_case", "query_length", "document_length", "query_expansion"),
     *("model_args", "tokenizer_args", "config_args", "model_kwargs", "processor_kwargs"),
     *("config_kwargs", "processing_kwargs"),
@@ -153,20 +153,20 @@ def _read_settings(checkpoint: Checkpoint) -> Iterator[Fact]:
     yield from (Fact(k, metadata[k], "colbert", k) for k in _COLBERT_KEYS if k in metadata)
 
 
-def _read_lengths(checkpoint: Checkpoint) -> Iterator[Fact]:
+def _read_input_settings(checkpoint: Checkpoint) -> Iterator[Fact]:
+    """Yield the settings of inputs: greatest length, lower case, ColBERT's lengths, options of loading."""
     if not checkpoint.modules:
         return
     stored = read_trunk_settings(checkpoint.trunk)
     tokenizer = read_object_if_any(checkpoint.trunk / "tokenizer_config.json")
-    settings = {"do_lower_case": False, **stored}
+    settings = {"do_lower_case": False, **stored, "max_seq_length": None}
     length = stored.get("max_seq_length") or tokenizer.get("model_max_length")
     # A tokenizer without a limit has a number beyond all bounds.
-    settings["max_seq_length"] = None
     if isinstance(length, int | float) and 0 < length < 1e9:
         settings["max_seq_length"] = min(length, TextLimit.of(checkpoint).positions or length)
-    for key in _LENGTH_KEYS:
+    for key in _INPUT_KEYS:
         if settings.get(key) is not None and settings[key] != {}:
-            yield Fact(key, settings[key], "lengths", key)
+            yield Fact(key, settings[key], "inputs", key)
 
 
 def _read_config(checkpoint: Checkpoint) -> Iterator[Fact]:
@@ -239,7 +239,7 @@ def _hash_content(path: Path) -> str:
 
 
 _READERS: tuple[Callable[[Checkpoint], Iterator[Fact]], ...] = (
-    *(_read_modules, _read_settings, _read_lengths, _read_config, _read_labels, _read_files),
+    *(_read_modules, _read_settings, _read_input_settings, _read_config, _read_labels, _read_files),
 )
 
 # Functions that return a store's file, from the result's folder, a model and a module's number.
@@ -247,7 +247,7 @@ _STORES: Mapping[str, Callable[[Path, Checkpoint, int], Path]] = {
     "modules": lambda out, *_: out / MODULES_FILE,
     "settings": lambda out, *_: out / SETTINGS_FILE,
     "colbert": lambda out, *_: out / _COLBERT_FILE,
-    "lengths": lambda out, model, _: find_trunk_settings(out / model.folder_by_prefix[""]),
+    "inputs": lambda out, model, _: find_trunk_settings(out / model.folder_by_prefix[""]),
     "config": lambda out, model, _: out / model.locate_in_trunk("config.json"),
     "labels": lambda out, model, _: out / model.locate_in_trunk("config.json"),
     "tokenizer": lambda out, model, _: out / model.locate_in_trunk("tokenizer_config.json"),

@@ -184,7 +184,7 @@ def resolve_negatives(
 class FitResult:
     """Result of a training, without its model.
 
-    `pool` has the number of rows per dataset after the samplers' selection; only `fit` fills it. `seconds`
+    `rows_by_dataset` has the numbers of rows after the samplers' selection; only `fit` fills it. `seconds`
     and `cpu_seconds` are summed over interruptions, without work that was lost; `cpu_seconds` are those of
     all threads of the first rank's process. `checkpoints` are the paths of kept models inside the result.
     `scores` are pairs (step, score) of the steps that the trainee scored, and `result_step` is the step whose
@@ -195,7 +195,7 @@ class FitResult:
     examples: int
     steps: int
     seconds: float
-    pool: Mapping[str, int] = field(default_factory=dict)
+    rows_by_dataset: Mapping[str, int] = field(default_factory=dict)
     checkpoints: tuple[Path, ...] = ()
     scores: tuple[tuple[int, float], ...] = ()
     result_step: int = 0

@@ -95,10 +95,10 @@ def _read_processor_settings(folder: Path, kind: MediaKind) -> Mapping[str, Any]
     return dict(settings)
 
 
-def refuse_modalities(layout: Layout, kinds: Sequence[str] = ()) -> None:
+def refuse_other_media(layout: Layout, readable_kinds: Sequence[str] = ()) -> None:
     """Refuse a folder whose inputs do not reach the transformer as messages or texts.
 
-    `kinds` are the media that the model reads; processors of other media are refused.
+    `readable_kinds` are the media that the model reads; processors of other media are refused.
 
     Raises:
         CheckpointError: if they do not; the message has the key of sentence_bert_config.json.
@@ -107,14 +107,14 @@ def refuse_modalities(layout: Layout, kinds: Sequence[str] = ()) -> None:
     settings = read_trunk_settings(layout.trunk_folder)
     modalities = settings.get("modality_config") or {"text": FORWARD}
     other_modalities = sorted(set(modalities) - {"text", "message"})
-    if "message" in modalities and other_modalities and not kinds:
+    if "message" in modalities and other_modalities and not readable_kinds:
         raise CheckpointError(
             f"{path} has every text formatted by the chat template of a processor of "
             f"{other_modalities[0]}, and text_encoder has a tokenizer alone; to train it on plain text, take "
             "'message' out of modality_config, which changes its embeddings"
         )
     output = settings.get("module_output_name") or "token_embeddings"
-    for kind in ("message" if "message" in modalities else "text", *kinds):
+    for kind in ("message" if "message" in modalities else "text", *readable_kinds):
         entry = modalities.get(kind)
         method = {k: v for k, v in entry.items() if k != "format"} if entry else entry
         if method != FORWARD or output != "token_embeddings":

@@ -384,7 +384,7 @@ def test_a_killed_training_goes_on_from_its_state(
     whole = tuning().run(tmp_path / "whole")
     states = tmp_path / "states"
     with pytest.raises(KeyboardInterrupt):
-        tuning(last=13).run(states, SaveClock(seconds=0.0, parts=0.0))
+        tuning(last=13).run(states, SaveClock(seconds=0.0, pause=0.0))
     taken.clear()
     assert tuning().run(states) == whole
     assert list(dict.fromkeys(taken)) == list(range(14, STEPS + 1))

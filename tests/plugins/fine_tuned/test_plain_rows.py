@@ -33,7 +33,7 @@ def test_plain_rows_are_a_sample_of_those_of_one_file(tmp_path: Path) -> None:
     assert [(number, row["n"]) for number, row in found.rows] == [
         (row + 1, row) for row in sample_rows(20, 8, "c")
     ]
-    assert len(found.key) == 32
+    assert len(found.content_hash) == 32
     entry = DataEntry(path=DataRef(str(path)))
     assert read_plain_rows(entry, readers=(), resolve=lambda _: None) is None
     (tmp_path / "datasets.yaml").write_text(

@@ -11,7 +11,7 @@ import pytest
 import torch
 from emberge import Block, CheckpointError, Stage
 from emberge_merge.methods.sparse.cut import UNREACHED_LIMIT, Limit
-from emberge_merge.methods.sparse.delta_sums import SumOfDeltas
+from emberge_merge.methods.sparse.delta_sums import MagnitudeSums
 from emberge_merge.methods.sparse.select_variance import KeepVaried, TakeVariance
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -202,6 +202,6 @@ def test_variances_are_limited_as_by_torch(models: int) -> None:
     rows = [start, start + 700, start + 1024, start + 2048]
     limits += [Limit(common, row, quota) for row in rows for quota in (1, 5)]
     for limit in [*limits, Limit(0), UNREACHED_LIMIT]:
-        changed = [one.record(KeepVaried(limit, models)) for one in (compiled, decoded)]
-        assert torch.equal(*(one.deltas.view(torch.int32) for one in changed)), limit
-        assert np.array_equal(*(one.evaluate(SumOfDeltas(squares=True)) for one in changed)), limit
+        both = [one.record(KeepVaried(limit, models)) for one in (compiled, decoded)]
+        assert torch.equal(*(one.deltas.view(torch.int32) for one in both)), limit
+        assert np.array_equal(*(one.evaluate(MagnitudeSums(squared=True)) for one in both)), limit

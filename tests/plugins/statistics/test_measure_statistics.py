@@ -213,7 +213,7 @@ def test_a_killed_measurement_goes_on_and_ends_the_same(
     what: str, bert: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(gram_and_fisher, "WINDOW_TEXTS", 8)
-    always = SaveClock(seconds=0.0, parts=0.0)
+    always = SaveClock(seconds=0.0, pause=0.0)
     whole = measured(what, bert, tmp_path / "whole", epochs=2)
     work = tmp_path / "killed"
     steps: list[int] = []

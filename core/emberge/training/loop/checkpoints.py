@@ -26,8 +26,8 @@ MANIFEST_FILE = "manifest.json"
 TENSORS_FILE = "tensors.safetensors"
 KEPT_STATES = 2
 SECONDS_BETWEEN_SAVES = 30.0
-# Saving by the clock takes at most one part in this many of the time.
-SAVING_PARTS = 20
+# Seconds without saving by the clock, for each second that the last saving took.
+PAUSE_PER_SAVING_SECOND = 20
 
 
 @dataclass(frozen=True, eq=False)
@@ -129,13 +129,12 @@ def _read_state(path: Path) -> TrainingState | None:
 
 
 class SaveClock:
-    """Clock that decides when a state is due: every `seconds`, or later if saving takes long.
+    """Clock of saving: a state is due after `seconds` and after `pause` times the time of the last saving."""
 
-    Saving takes at most one part in `parts` of the time.
-    """
-
-    def __init__(self, seconds: float = SECONDS_BETWEEN_SAVES, parts: float = SAVING_PARTS) -> None:
-        self._seconds, self._parts = seconds, parts
+    def __init__(
+        self, seconds: float = SECONDS_BETWEEN_SAVES, pause: float = PAUSE_PER_SAVING_SECOND
+    ) -> None:
+        self._seconds, self._pause = seconds, pause
         self.start()
 
     def start(self) -> None:
@@ -145,7 +144,7 @@ class SaveClock:
     def is_due(self) -> bool:
         """Return whether the next state is due."""
         elapsed = time.monotonic() - self._saved
-        return elapsed >= max(self._seconds, self._parts * self._cost)
+        return elapsed >= max(self._seconds, self._pause * self._cost)
 
     @contextlib.contextmanager
     def saving(self) -> Iterator[None]:

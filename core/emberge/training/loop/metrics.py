@@ -96,17 +96,17 @@ class _PointSums:
     """Sums over the steps since the last logged point."""
 
     began: float
-    datasets: dict[str, list[float]] = field(default_factory=dict)
-    tasks: dict[str, list[float]] = field(default_factory=dict)
+    losses_by_dataset: dict[str, list[float]] = field(default_factory=dict)
+    losses_by_task_kind: dict[str, list[float]] = field(default_factory=dict)
     tokens: int = 0
     padded_tokens: int = 0
     kept_tokens: int = 0
 
     def add(self, step: _PendingStep, loss: float, tasks: Mapping[str, str]) -> None:
         """Add a step; `tasks` maps datasets to their kinds of task."""
-        self.datasets.setdefault(step.batch.name, []).append(loss)
+        self.losses_by_dataset.setdefault(step.batch.name, []).append(loss)
         for task in dict.fromkeys(tasks[part.dataset] for part in step.batch.parts):
-            self.tasks.setdefault(task, []).append(loss)
+            self.losses_by_task_kind.setdefault(task, []).append(loss)
         self.tokens += step.result.tokens
         self.padded_tokens += step.result.padded_tokens
         self.kept_tokens += step.result.kept_tokens
@@ -190,7 +190,7 @@ class MetricLog:
     def finish(self) -> None:
         """Read all numbers, and log those that were not logged yet because the training ends early."""
         self.flush_losses()
-        if self._last is not None and self._since.datasets:
+        if self._last is not None and self._since.losses_by_dataset:
             self._log(*self._last)
 
     def leave_out(self, seconds: float) -> None:
@@ -217,17 +217,17 @@ class MetricLog:
 
     def _log(self, step: _PendingStep, norm: float) -> None:
         sums, step_number = self._since, step.batch.step + 1
-        values = [v for losses in sums.datasets.values() for v in losses]
+        values = [v for losses in sums.losses_by_dataset.values() for v in losses]
         counts = [sums.tokens, sums.padded_tokens, sums.kept_tokens]
         token_counts = torch.tensor(counts, dtype=torch.float64)
         tokens, padded, kept_tokens = self.ranks.sum_over_ranks(token_counts).tolist()
         metrics = {"loss": _mean(values)}
         if len(set(self.names)) > 1:
             metrics |= {
-                f"loss/{name}": _mean(task_losses) for name, task_losses in sums.datasets.items()
+                f"loss/{name}": _mean(each) for name, each in sums.losses_by_dataset.items()
             }
             metrics |= {
-                f"task_loss/{task}": _mean(task_losses) for task, task_losses in sums.tasks.items()
+                f"task_loss/{task}": _mean(each) for task, each in sums.losses_by_task_kind.items()
             }
         metrics |= {
             "grad_norm": norm,

@@ -313,11 +313,11 @@ def fit(
             warn=session.warn,
             clock=session.clock,
         )
-    pool = {
+    rows_by_dataset = {
         info.name: len(session.find_data_rows(info.name, rows))
         for info, rows in session.plan.pool.items()
     }
-    return replace(result, pool=pool)
+    return replace(result, rows_by_dataset=rows_by_dataset)
 
 
 def train(

@@ -18,24 +18,24 @@ _SUMMED_LENGTH = 1 << 16
 
 
 @dataclass(frozen=True, slots=True)
-class SumOfDeltas:
-    """Each model's sum of |delta| or, with `squares`, of delta², float64 [models]."""
+class MagnitudeSums:
+    """Each model's sum of |delta| or, with `squared`, of delta², float64 [models]."""
 
-    squares: bool = False
+    squared: bool = False
 
     of_deltas = True
 
     def by_torch(self, rows: DeltaProgram) -> np.ndarray:
         import numpy as np
 
-        return np.array([_sum_in_lanes(delta, self.squares) for delta in rows.deltas])
+        return np.array([_sum_in_lanes(delta, self.squared) for delta in rows.deltas])
 
     def by_kernels(self, rows: KernelRows) -> np.ndarray:
         import numpy as np
         from emberge.numerics import LANES, add_lanes
 
         lanes = np.zeros((rows.count, LANES))
-        rows.call("sums", self.squares, 0, lanes[:0], rows.count, lanes)
+        rows.call("sums", self.squared, 0, lanes[:0], rows.count, lanes)
         return add_lanes(lanes)
 
 
@@ -46,7 +46,7 @@ class SumsBeforeAndAfter:
     of_deltas = True
 
     def by_torch(self, rows: DeltaProgram) -> tuple[np.ndarray, np.ndarray]:
-        return SumOfDeltas().by_torch(rows.original), SumOfDeltas().by_torch(rows)
+        return MagnitudeSums().by_torch(rows.original), MagnitudeSums().by_torch(rows)
 
     def by_kernels(self, rows: KernelRows) -> tuple[np.ndarray, np.ndarray]:
         import numpy as np
@@ -57,14 +57,14 @@ class SumsBeforeAndAfter:
         return add_lanes(before), add_lanes(after)
 
 
-def _sum_in_lanes(delta: Tensor, squares: bool) -> float:
+def _sum_in_lanes(delta: Tensor, squared: bool) -> float:
     """Return one model's sum: on a CPU in fixed lanes, elsewhere in the device's order."""
     import numpy as np
     import torch
     from emberge.numerics import LANES, add_lanes, take_tensor_like
 
     flat = delta.reshape(-1)
-    magnitudes = (torch.square if squares else torch.abs)(flat, out=take_tensor_like(flat))
+    magnitudes = (torch.square if squared else torch.abs)(flat, out=take_tensor_like(flat))
     if magnitudes.device.type != "cpu":
         return float(magnitudes.sum(dtype=torch.float64))
     values: np.ndarray = magnitudes.numpy()

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from emberge import Block, Measures, MergeTransform, NonNegative, Pass, Stats
 
-from emberge_merge.methods.sparse.delta_sums import SumOfDeltas
+from emberge_merge.methods.sparse.delta_sums import MagnitudeSums
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,7 +36,7 @@ class EnergyWeights(MergeTransform):
     passes = (Pass(),)
 
     def measure(self, block: Block, stats: Stats) -> Measures:
-        return {"energy": block.evaluate(SumOfDeltas(squares=True)), "size": block.size}
+        return {"energy": block.evaluate(MagnitudeSums(squared=True)), "size": block.size}
 
     def apply(self, block: Block, stats: Stats) -> Block:
         energy = stats[0]["energy"] / max(stats[0]["size"], 1)

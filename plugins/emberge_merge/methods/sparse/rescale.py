@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Literal
 
 from emberge import Block, Measures, MergeTransform, Pass, Stats
 
-from emberge_merge.methods.sparse.delta_sums import SumOfDeltas, SumsBeforeAndAfter
+from emberge_merge.methods.sparse.delta_sums import MagnitudeSums, SumsBeforeAndAfter
 
 if TYPE_CHECKING:
     from emberge.numerics import KernelIntegers
@@ -52,7 +52,7 @@ class Rescale(MergeTransform):
             sums_before, sums_after = block.evaluate(SumsBeforeAndAfter())
         else:
             original = block.replace(rows=block.rows.original)
-            sums_before, sums_after = (one.evaluate(SumOfDeltas()) for one in (original, block))
+            sums_before, sums_after = (one.evaluate(MagnitudeSums()) for one in (original, block))
         return {"before": sums_before, "after": sums_after}
 
     def conclude(self, block: Block, stats: Stats) -> Measures:

@@ -83,7 +83,7 @@ def test_training_learns_and_tells(learned: Done) -> None:
     assert sum(losses[-5:]) < 0.5 * sum(losses[:5])
     assert result.steps == 60 == len(losses)
     assert result.examples == 480
-    assert result.pool == {"find": 40}
+    assert result.rows_by_dataset == {"find": 40}
     assert result.last_loss == pytest.approx(sum(losses[-6:]) / 6)
     assert {name for name, _, _ in learned.metrics} == {
         *("loss", "learning_rate", "grad_norm", "tokens_per_second"),

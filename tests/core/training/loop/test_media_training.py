@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import torch
 from emberge import DataError, Example, MediaKind, PerDataset, join_parts
-from emberge.contracts import MediaFacts
+from emberge.contracts import DatasetMediaFacts
 from emberge.media import MediaFolder
 from emberge.training import BatchPlan, FitOptions
 from emberge_codiemb import Mixed
@@ -40,7 +40,7 @@ def media_set(name: str, kind: MediaKind, folder: Path, rows: int = 10) -> InMem
             media = place.add_clip(tone(200 + 90 * row, 0.6 + 0.3 * (row % 3)), RATE)
         examples.append(Example(join_parts([media]), (f"the {WORDS[row % 10]} {row}",)))
     found = dataset(name, "retrieval", examples)
-    facts = MediaFacts(f"{kind}-text", (kind,), f"{name}:1")
+    facts = DatasetMediaFacts(f"{kind}-text", (kind,), f"{name}:1")
     return replace(found, info=replace(found.info, media=facts), fingerprint=f"{name} {rows}")
 
 
@@ -106,7 +106,7 @@ def test_three_kinds_are_learned_in_one_run_and_towers_stay(
         losses.setdefault(name, []).append(value)
 
     result = run_fit(**arguments(omni, media, epochs=6), **places(tmp_path), metric=metric)
-    assert result.pool == {"words": 10, "pictures": 10, "tones": 10}
+    assert result.rows_by_dataset == {"words": 10, "pictures": 10, "tones": 10}
     assert sum(losses["loss"][-6:]) < 0.8 * sum(losses["loss"][:6])
     before, after = tensors(omni), tensors(tmp_path / "out")
     assert before.keys() == after.keys()

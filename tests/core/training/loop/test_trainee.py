@@ -72,7 +72,7 @@ def trained(point: Point, work: Path, *, last: int = STEPS, **more: EarlyStoppin
         if done > last:
             raise KeyboardInterrupt
 
-    clock = SaveClock(seconds=0.0, parts=0.0)
+    clock = SaveClock(seconds=0.0, pause=0.0)
     return train(point, OPTIONS, folder=None, work=work, progress=progress, clock=clock, **more)
 
 
