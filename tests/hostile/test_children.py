@@ -57,7 +57,7 @@ def test_the_process_of_a_step_imports_nothing_from_the_folder_it_works_in(plant
     process = StepProcess(StepRequest("a", planted, log, planted, {}), Machine(), threads=1)
     ended = process.wait()
     assert ended.code == 1
-    assert "KeyError: " in ended.last_lines, "it came as far as reading its call"
+    assert "TypeError: StepCall" in ended.last_lines, "it came as far as reading its call"
 
 
 def test_ranks_import_nothing_from_the_current_folder(planted: Path) -> None:
