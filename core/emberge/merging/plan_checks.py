@@ -28,7 +28,8 @@ def find_request_problems(request: MergeRequest) -> Iterator[Problem]:
     groups = [m.group for m in request.inputs]
     if not names:
         yield Problem("there are no models to merge; list them under 'models'")
-    for name in sorted({n for n in names if names.count(n) > 1}):
+    name_counts = Counter(m.name for m in request.all_inputs)
+    for name in sorted(name for name, count in name_counts.items() if count > 1):
         yield Problem(f"two models are called '{name}'; give each its own name")
     for chain in request.chains:
         yield from _find_chain_problems(chain, names, groups, request.base is not None)

@@ -29,7 +29,7 @@ FileState = tuple[str, int, int]
 
 @dataclass(frozen=True)
 class MergeInput:
-    """One model of a merge.
+    """One model of a merge, or its base; no two have the same `name`.
 
     `folder` is None if a recipe is checked before the model exists. `options` are the model's own numbers for
     the options of a link: `{"trim": {"density": …}}`. `fingerprint` identifies the model's content, and

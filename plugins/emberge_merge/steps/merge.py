@@ -41,6 +41,7 @@ from emberge_merge.steps.merge_options import (
     keep_base,
     list_members,
     locate_statistics,
+    name_base,
     read_weight_factors,
 )
 from emberge_merge.steps.plan_note import describe_plan
@@ -193,10 +194,11 @@ class Merge(Step):
                 replace(one, strategy=keep_base(one.strategy, self.keep)) for one in rules
             )
         tokenizer_source = self.tokenizer or self.template
+        inputs = build_inputs(self.models, find, factors)
         return MergeRequest(
-            inputs=build_inputs(self.models, find, factors),
+            inputs=inputs,
             strategy=strategy,
-            base=find_one_input(find, self.base) if self.base is not None else None,
+            base=name_base(find_one_input(find, self.base), inputs) if self.base else None,
             rules=rules,
             dtype=self.dtype,
             out_dtype=self.out_dtype,

@@ -44,6 +44,7 @@ from emberge_merge.steps.merge_options import (
     find_weight_problems,
     list_members,
     locate_statistics,
+    name_base,
     read_weight_factors,
 )
 
@@ -172,10 +173,12 @@ class MergeAdapters(Step):
         factors: Mapping[str, float] | None = None,
         seed: int = 0,
     ) -> MergeRequest:
+        inputs = build_inputs(self.models, find, factors)
+        uses_base = any(map(_can_use_base, self.strategy))
         return MergeRequest(
-            inputs=build_inputs(self.models, find, factors),
+            inputs=inputs,
             strategy=self.strategy,
-            base=base if any(_can_use_base(link) for link in self.strategy) else None,
+            base=name_base(base, inputs) if uses_base else None,
             seed=seed,
             statistics=locate_statistics([self.strategy], data) if data is not None else {},
             template=base.folder if self.base is not None else None,

@@ -143,6 +143,12 @@ def build_inputs(
     return tuple(inputs)
 
 
+def name_base(base: MergeInput, inputs: Sequence[MergeInput]) -> MergeInput:
+    """Return the base of a merge, with a name that none of its models has."""
+    has_own_name = all(model.name != base.name for model in inputs)
+    return base if has_own_name else replace(base, name=f"{base.name} (base)")
+
+
 def locate_statistics(
     strategies: Sequence[Sequence[Stage]], data: Callable[[FileRef], Path]
 ) -> dict[str, Path]:

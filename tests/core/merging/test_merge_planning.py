@@ -201,11 +201,12 @@ def test_a_plan_lists_every_problem_at_once(berts: list[Path], bert: Path) -> No
     )
     said = problems(
         inputs=inputs,
-        base=MergeInput("base", bert),
+        base=MergeInput("c", bert),
         strategy=(Slerp(),),
         rules=(Rule(filter="Norm", strategy=(TaskArithmetic(),)),),
     )
     assert "two models are called 'a'" in said
+    assert "two models are called 'c'" in said
     assert "'slerp' takes 2 models and there are 3" in said
     assert "the base is also listed as the model 'c'" in said
     assert "'c' has options for 'slerb', which is no link here; did you mean 'slerp'?" in said

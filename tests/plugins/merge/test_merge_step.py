@@ -149,6 +149,15 @@ def test_two_folders_of_one_name_are_told_apart(place: Path, plugins: Plugins) -
     assert artifact.details.weights == {"./x/model": 0.5, "./y/model": 0.5}
 
 
+def test_a_base_with_the_name_of_a_model_is_told_apart(place: Path, plugins: Plugins) -> None:
+    base = shutil.copytree((place / "base").resolve(), place / "x" / "a")
+    merge = "{models: [./a], base: ./x/a, strategy: {task_arithmetic: {scale: 2}}}"
+    folder = run_checked(place, f"steps: {{merged: {{merge: {merge}}}}}", plugins)["merged"]
+    name = "encoder.layer.1.output.dense.weight"
+    a, b, merged = (load_file(f / "model.safetensors")[name] for f in (place / "a", base, folder))
+    assert_combined(merged, [a, b], [2, -1])
+
+
 def test_a_run_uses_the_plan_of_its_check_unless_weights_have_changed(
     place: Path, plugins: Plugins, monkeypatch: Patch
 ) -> None:
