@@ -80,15 +80,17 @@ def load_step_datasets(
 
 
 def _load_source(source: DataSource, limit: int | None, store: Path | None) -> StoredDataset:
+    origin = "" if source.path is None else str(source.path.parent.absolute())
+
     def write(folder: Path) -> FileSummary:
         summary = FileSummary(source.place)
         media = MediaFolder(store and store / "media", source.path and source.path.parent)
         rows = parse_rows(source.rows(), source.entry, summary, MediaValues(media))
-        return write_rows(folder, (row for _, row in rows), summary)
+        return write_rows(folder, (row for _, row in rows), summary, origin)
 
     try:
         key = source.compute_key() if store is not None else None
-        rows, summary = open_rows(store and store / "examples", key, write)
+        rows, summary = open_rows(store and store / "examples", key, origin, write)
     except ConnectionError as error:
         raise DataError(str(error)) from error
     summary.place = source.place

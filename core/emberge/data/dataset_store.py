@@ -51,14 +51,17 @@ class ParsedRows:
 
 
 def open_rows(
-    store: Path | None, key: str | None, write: Callable[[Path], FileSummary]
+    store: Path | None, key: str | None, origin: str, write: Callable[[Path], FileSummary]
 ) -> tuple[ParsedRows | None, FileSummary]:
     """Return the rows stored under `key`, or the rows that `write` writes into a folder now.
 
-    Without a store, the rows are in a temporary folder that exists as long as the result. If a file has bad
-    rows, none of its rows are stored, and only the summary is returned.
+    `origin` is the folder of the file, to which paths of media are relative. Without a store, the rows are
+    in a temporary folder that exists as long as the result. If a file has bad rows, none of its rows are
+    stored, and only the summary is returned.
     """
-    stored_folder = _find_rows_folder(store, key) if store is not None and key is not None else None
+    stored_folder = None
+    if store is not None and key is not None:
+        stored_folder = _find_rows_folder(store, key, origin)
     if stored_folder is not None and (stored_folder / "summary.json").is_file():
         rows = ParsedRows(stored_folder)
         return rows, rows.summary
@@ -78,19 +81,19 @@ def open_rows(
         return rows, summary
 
 
-def _find_rows_folder(store: Path, key: str) -> Path:
-    """Return the folder of rows with this key and unchanged media; without one, the first unused folder."""
+def _find_rows_folder(store: Path, key: str, origin: str) -> Path:
+    """Return the folder of rows with this key and the same media; without one, the first unused folder."""
     places = (store / (f"{key}-{turn}" if turn else key) for turn in itertools.count())
-    return next(folder for folder in places if not folder.is_dir() or _is_media_unchanged(folder))
+    return next(place for place in places if not place.is_dir() or _has_same_media(place, origin))
 
 
-def _is_media_unchanged(folder: Path) -> bool:
-    """Return whether the media files of rows are unchanged, by path, size and time."""
+def _has_same_media(folder: Path, origin: str) -> bool:
+    """Return whether rows have no media, or come from `origin` and have media of unchanged size and time."""
     try:
-        listed = json.loads((folder / _MEDIA_FILE).read_text(encoding="utf-8"))
+        stored_origin, *listed = json.loads((folder / _MEDIA_FILE).read_text(encoding="utf-8"))
     except FileNotFoundError:
         return True
-    return all(_read_stamp(path) == stamp for path, *stamp in listed)
+    return stored_origin == origin and all(_read_stamp(path) == stamp for path, *stamp in listed)
 
 
 def _read_stamp(path: str) -> list[int]:
@@ -101,10 +104,11 @@ def _read_stamp(path: str) -> list[int]:
     return [status.st_size, status.st_mtime_ns]
 
 
-def write_rows(folder: Path, rows: Iterable[Row], summary: FileSummary) -> FileSummary:
+def write_rows(folder: Path, rows: Iterable[Row], summary: FileSummary, origin: str) -> FileSummary:
     """Write rows, their end offsets and the summary; stop writing after the first bad row.
 
-    Digests depend on the content of media; `summary.stored_hash` depends on their paths, too.
+    Rows with media are stored as those of `origin` alone, as paths are stored absolute. Digests depend
+    on the content of media; `summary.stored_hash` depends on their paths, too.
     """
     digest, stored_digest, ends = sha256(), sha256(), array("Q")
     media: dict[str, None] = {}
@@ -128,9 +132,8 @@ def write_rows(folder: Path, rows: Iterable[Row], summary: FileSummary) -> FileS
     summary.digest = digest.hexdigest()
     if media:
         summary.stored_hash = stored_digest.hexdigest()
-        write_json(
-            folder / _MEDIA_FILE, [[path, *_read_stamp(path)] for path in media], durable=False
-        )
+        listed = [origin, *([path, *_read_stamp(path)] for path in media)]
+        write_json(folder / _MEDIA_FILE, listed, durable=False)
     write_json(folder / "summary.json", summary.plain(), durable=False)
     return summary
 

@@ -151,13 +151,14 @@ def test_stored_rows_know_their_media_and_changed_media_are_read_again(folder: P
     assert first.fingerprint != again.fingerprint
 
 
-def test_a_moved_set_is_the_same_set(folder: Path) -> None:
+@pytest.mark.parametrize("move", [Path.rename, shutil.copytree])
+def test_a_moved_or_copied_set_is_the_same_set_with_its_own_media(folder: Path, move: Any) -> None:
     old = folder / "old"
     old.mkdir()
     shutil.copy(folder / "cat.png", old)
     path = write(old, [{"image": "cat.png", "caption": "a cat"}])
     first = load(path, folder / "store")
-    old.rename(folder / "new")
+    move(old, folder / "new")
     moved = load(folder / "new" / "rows.jsonl", folder / "store")
     assert moved.fingerprint == first.fingerprint
     (media,) = split_parts(moved[0].anchor)
