@@ -168,7 +168,7 @@ class Mteb(TaskOptions, Evaluator):
             workspace.warn(warning)
 
     def texts(self, task: TaskInfo, workspace: Workspace) -> Iterator[tuple[TextRole, str]]:
-        for source in self.list_sources(workspace, self._scored_with):
+        for source in self.list_sources(workspace, scored_with=None):
             if source.info.name == task.name:
                 yield from source.texts()
 

@@ -57,9 +57,12 @@ class LocalSet:
         words = [f"{limit} {word}" for limit, word in limits if limit is not None]
         return f"at most {' and '.join(words)}" if words else ""
 
-    @property
-    def fingerprint(self) -> str:
-        """Hash of the set's files and of the options that read them."""
+    def compute_fingerprint(self, readers: Sequence[Reader]) -> str:
+        """Return a hash of the set's files, of its media and of the options that read them.
+
+        Raises:
+            DataError: if the data cannot be read; the message has file and line.
+        """
         entry = self.entry
         digest = hashlib.sha256(
             f"{self.eval_set.task} {self.eval_set.metric} {self.eval_set.score_range} "
@@ -72,6 +75,9 @@ class LocalSet:
             digest.update(f"\0{name}\0".encode())
             with file.open("rb") as stream:
                 digest.update(hashlib.file_digest(stream, "sha256").digest())
+        media: set[str] = set()
+        load_eval_set(self.eval_set, readers=readers, split=self.entry.split, media_hashes=media)
+        digest.update("".join(sorted(media)).encode())
         return digest.hexdigest()
 
     def load(self, readers: Sequence[Reader]) -> EvalData:

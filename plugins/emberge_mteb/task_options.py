@@ -82,8 +82,10 @@ class TaskOptions:
         except DataError:
             return None
 
-    def list_sources(self, workspace: Workspace, scored_with: str) -> list[TaskSource]:
+    def list_sources(self, workspace: Workspace, scored_with: str | None) -> list[TaskSource]:
         """Return every task; `scored_with` are the options of the model that change scores.
+
+        If it is None, tasks have no fingerprints, for which local sets would be read.
 
         Raises:
             DataError: if data cannot be used, or two tasks have the same name.
@@ -147,10 +149,14 @@ def _describe_task(task: Any) -> TaskInfo:
     )
 
 
-def _build_local_source(local: LocalSet, scored_with: str, workspace: Workspace) -> TaskSource:
+def _build_local_source(
+    local: LocalSet, scored_with: str | None, workspace: Workspace
+) -> TaskSource:
     from emberge_mteb.local_tasks import build_local_task
 
-    fingerprint = _hash_task(local.fingerprint, scored_with)
+    fingerprint = ""
+    if scored_with is not None:
+        fingerprint = _hash_task(local.compute_fingerprint(workspace.readers), scored_with)
     split = local.entry.split
     info = _describe_set(local.eval_set, split)
 
@@ -167,7 +173,7 @@ def _build_local_source(local: LocalSet, scored_with: str, workspace: Workspace)
     )
 
 
-def _build_hub_source(task: Any, scored_with: str) -> TaskSource:
+def _build_hub_source(task: Any, scored_with: str | None) -> TaskSource:
     from emberge_mteb.hub_tasks import copy_task, find_instruction, load_task, read_task_texts
 
     def make() -> Any:
@@ -177,8 +183,9 @@ def _build_hub_source(task: Any, scored_with: str) -> TaskSource:
 
     revision = dict(task.metadata.dataset).get("revision")
     data = f"{task.metadata.name} {revision} {task.hf_subsets} {task.eval_splits}"
+    fingerprint = "" if scored_with is None else _hash_task(data, scored_with)
     return TaskSource(
-        replace(_describe_task(task), fingerprint=_hash_task(data, scored_with)),
+        replace(_describe_task(task), fingerprint=fingerprint),
         make,
         lambda: read_task_texts(make()),
         {"instruction": find_instruction(task)},

@@ -32,17 +32,28 @@ from emberge_data.evaluation.retrieval_sets import (
 LabelledText = tuple[str, str]
 
 
-def load_eval_set(eval_set: EvalSet, *, readers: Sequence[Reader], split: str = "test") -> EvalData:
+def load_eval_set(
+    eval_set: EvalSet,
+    *,
+    readers: Sequence[Reader],
+    split: str = "test",
+    media_hashes: set[str] | None = None,
+) -> EvalData:
     """Read one part (`test` or `dev`) of an evaluation set; a set of rows is read whole.
 
-    Images and clips are references within the texts; their bytes are kept until the process ends.
+    Images and clips are references within the texts; their bytes are kept until the process ends. Hashes of
+    their content are added to `media_hashes`.
 
     Raises:
         DataError: if a file is missing, a row cannot be used, no document is relevant to a query, or ids,
             grades or rows contradict each other; has `file:line`.
     """
     _require_folder(eval_set)
-    return _LOADERS[eval_set.task](_PartReader(eval_set, readers, split))
+    part = _PartReader(eval_set, readers, split)
+    data = _LOADERS[eval_set.task](part)
+    if media_hashes is not None:
+        media_hashes |= part.media.hashes
+    return data
 
 
 def explain_missing_part(eval_set: EvalSet, split: str, readers: Sequence[Reader]) -> str | None:

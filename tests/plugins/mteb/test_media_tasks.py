@@ -118,6 +118,20 @@ def test_a_local_set_scores_what_the_models_own_embeddings_rank(
     assert name != "i2i" or scores[name].score == 1, "an image finds itself"
 
 
+@pytest.mark.parametrize("path", ["{}/i2t", "{}/rows.jsonl"])
+def test_a_fingerprint_depends_on_media_outside_of_the_set(path: str, tmp_path: Path) -> None:
+    row = {"image": str(tmp_path / "1.png")}
+    write_set(tmp_path / "i2t", [row], ["a text"])
+    (tmp_path / "rows.jsonl").write_text(json.dumps({"query": row, "pos": "a text"}))
+    entry = EvalEntry(path=DataRef(path.format(tmp_path)))
+    fingerprints = set()
+    for number in (0, 1, 0):
+        drawing(number).save(tmp_path / "1.png")
+        (task,) = Mteb(data=(entry,), backbone=BACKBONE).plan(Bench(tmp_path / "bench"))
+        fingerprints.add(task.fingerprint)
+    assert len(fingerprints) == 2
+
+
 def test_a_batch_becomes_inputs_with_equal_media_once(tmp_path: Path) -> None:
     folder = MediaFolder(tmp_path)
     sound = {"array": tone(HZ), "sampling_rate": RATE}

@@ -137,6 +137,8 @@ def test_a_benchmark_is_pinned_to_named_tasks() -> None:
 
 def test_tasks_show_before_a_run_with_their_half_of_the_data(sts12: Path, tmp_path: Path) -> None:
     catalogue = write_catalogue(tmp_path / "sets")
+    sts = catalogue.parent / "eval" / "sts"
+    (sts / "dev.jsonl.gz").hardlink_to(sts / "test.jsonl.gz")
     test, dev = (
         EvalEntry(path=DataRef(str(catalogue)), only=("sts",), split=split)
         for split in ("test", "dev")
