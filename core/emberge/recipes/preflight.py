@@ -31,7 +31,6 @@ from emberge.recipes.recipe import Recipe, RecipeStep, find_references
 from emberge.recipes.references import (
     LocatedModel,
     describe_missing_weights,
-    is_folder_reference,
     locate_adapter,
     locate_file,
     locate_model,
@@ -178,15 +177,11 @@ class _Inputs:
         return self._loading_problems[folder, adapter]
 
     def _locate(self, reference: ModelRef) -> LocatedModel | Problem:
-        text = reference.main
-        is_elsewhere = "://" in text or (not is_folder_reference(text) and ":" not in text)
-        if is_elsewhere and not self.deep:
-            return Problem(f"'{reference}' was not looked for", severity="unseen")
         try:
             if reference.step is not None:
-                adapter = locate_adapter(reference, self.plugins, "metadata")
+                adapter = locate_adapter(reference, self.plugins, "metadata", deep=self.deep)
                 return LocatedModel(reference.text, adapter, adapter)
-            return locate_model(reference, self.plugins, "metadata")
+            return locate_model(reference, self.plugins, "metadata", deep=self.deep)
         except ConnectionError as error:
             return Problem(f"'{reference}' could not be seen: {error}", severity="unseen")
         except EmbergeError as error:

@@ -61,28 +61,32 @@ def _mark_folder(text: str) -> str:
     return text if not text or is_folder_reference(text) else f"./{text}"
 
 
-def locate_model(reference: ModelRef, plugins: Plugins, files: WantedFiles = "all") -> LocatedModel:
-    """Find a model outside the recipe.
+def locate_model(
+    reference: ModelRef, plugins: Plugins, files: WantedFiles = "all", *, deep: bool = True
+) -> LocatedModel:
+    """Find a model outside the recipe; with `deep=False`, the network is not used.
 
     Raises:
         CheckpointError: if the model does not exist; names the places searched and the remedy.
-        ConnectionError: if it could not be searched for.
+        ConnectionError: if the model, or the base of an adapter, could not be searched for.
     """
     text, has_adapter = reference.main, reference.adapter is not None
     is_path = is_folder_reference(reference.text)
     if is_path and resolve_outside_path(reference.text, reference).is_dir():
         text, has_adapter = reference.text, False  # even if its name contains a plus sign
-    folder = _locate_folder(text, reference, plugins, files)
+    folder = _locate_folder(text, reference, plugins, files, deep)
     name = folder.name if is_folder_reference(text) else text
     if has_adapter:
-        adapter = locate_adapter(reference, plugins, files)
+        adapter = locate_adapter(reference, plugins, files, deep=deep)
         return LocatedModel(f"{name}+{adapter.name}", folder, adapter)
-    base = _find_base(folder, reference, plugins, files) if Checkpoint(folder).is_adapter else None
+    if not Checkpoint(folder).is_adapter:
+        return LocatedModel(name, folder)
+    base = _find_base(folder, reference, plugins, files, deep)
     return LocatedModel(name, folder) if base is None else LocatedModel(name, base, folder)
 
 
 def _find_base(
-    adapter: Path, reference: ModelRef, plugins: Plugins, files: WantedFiles
+    adapter: Path, reference: ModelRef, plugins: Plugins, files: WantedFiles, deep: bool
 ) -> Path | None:
     """Return the base that the config of an adapter names: a folder, or a model that a plugin knows.
 
@@ -95,21 +99,23 @@ def _find_base(
     paths = (folder / name for folder in (reference.folder, adapter.parent, adapter))
     base = next((path for path in paths if name and path.is_dir()), None)
     if base is None and name and not is_folder_reference(name):
-        with suppress(CheckpointError, ConnectionError):
+        with suppress(CheckpointError):
             hub_id = f"{name}@{revision}" if revision else name
-            return _locate_folder(hub_id, reference, plugins, files)
+            return _locate_folder(hub_id, reference, plugins, files, deep)
     return base
 
 
-def locate_adapter(reference: ModelRef, plugins: Plugins, files: WantedFiles = "all") -> Path:
-    """Find the folder of the adapter in `model+adapter`.
+def locate_adapter(
+    reference: ModelRef, plugins: Plugins, files: WantedFiles = "all", *, deep: bool = True
+) -> Path:
+    """Find the folder of the adapter in `model+adapter`; with `deep=False`, the network is not used.
 
     Raises:
         CheckpointError: if the adapter is missing, or the folder has no adapter.
         ConnectionError: if it could not be searched for.
     """
     text = reference.adapter or ""
-    adapter = _locate_folder(text, reference, plugins, files)
+    adapter = _locate_folder(text, reference, plugins, files, deep)
     if not (Checkpoint(adapter).trunk / ADAPTER_CONFIG).is_file():
         raise CheckpointError(f"'{text}' is no adapter: it has no {ADAPTER_CONFIG}")
     return adapter
@@ -178,7 +184,9 @@ def list_kept_checkpoints(folder: Path) -> list[Path]:
     return sorted((p for p in paths if p.is_dir() and not p.name.startswith(".")), key=key)
 
 
-def _locate_folder(text: str, reference: ModelRef, plugins: Plugins, files: WantedFiles) -> Path:
+def _locate_folder(
+    text: str, reference: ModelRef, plugins: Plugins, files: WantedFiles, deep: bool
+) -> Path:
     if is_folder_reference(text):
         folder = resolve_outside_path(text, reference)
         if not folder.is_dir():
@@ -193,6 +201,8 @@ def _locate_folder(text: str, reference: ModelRef, plugins: Plugins, files: Want
         raise CheckpointError(
             f"'{text}' is no model: it has neither modules.json nor config.json{hint}"
         )
+    if not deep and ("://" in text or ":" not in text):
+        raise ConnectionError("the network is not used")
     name, separator, revision = text.rpartition("@")
     located = plugins.hook.locate_model(
         reference=name if separator else text, revision=revision if separator else None, files=files

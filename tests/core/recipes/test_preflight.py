@@ -87,16 +87,27 @@ def test_a_hub_is_asked_once_for_each_model_and_only_for_configs(tmp_path: Path)
     assert hub.asked == [("me/known", "v1", "metadata")]
 
 
-def test_a_model_that_no_hub_shows_is_unseen_and_offline_no_hub_is_asked(tmp_path: Path) -> None:
+@pytest.mark.parametrize("deep", [True, False])
+@pytest.mark.parametrize("text", ["me/away", "./base+me/away", "$b+me/away", "./adapter"])
+def test_a_model_that_no_hub_shows_is_unseen_and_offline_no_hub_is_asked(
+    text: str, deep: bool, tmp_path: Path
+) -> None:
+    model(tmp_path / "base")
+    adapter = model(tmp_path / "adapter") / "adapter_config.json"
+    adapter.write_text('{"base_model_name_or_path": "me/away"}')
     hub = Hub(tmp_path)
-    report = check_recipe(recipe(a=Write(of=(ModelRef("me/away"),))), toy(hub))
-    assert report.errors == ()
-    (unseen,) = report.of("unseen")
-    assert str(unseen) == "toy.yaml:12: 'me/away' could not be seen: no network"
-    hub = Hub(tmp_path)
-    report = check_recipe(recipe(a=Write(of=(ModelRef("me/known"),))), toy(hub), deep=False)
-    assert hub.asked == []
-    assert [p.severity for p in report.problems] == ["unseen"]
+    made = recipe(b=Write(), a=Write(of=(ModelRef(text, tmp_path),)))
+    (unseen,) = check_recipe(made, toy(hub), deep=deep).problems
+    reason = "no network" if deep else "the network is not used"
+    assert str(unseen) == f"toy.yaml:22: '{text}' could not be seen: {reason}"
+    assert unseen.severity == "unseen"
+    assert [name for name, *_ in hub.asked] == ["me/away"] * deep
+
+
+def test_offline_a_steps_adapter_on_this_disk_is_looked_for(tmp_path: Path) -> None:
+    made = recipe(b=Write(), a=Write(of=(ModelRef("$b+./adapter", tmp_path),)))
+    (error,) = check_recipe(made, toy(), deep=False).errors
+    assert "there is no such folder" in str(error)
 
 
 def test_slow_hubs_are_asked_in_parallel(tmp_path: Path) -> None:
