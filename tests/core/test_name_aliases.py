@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 import torch
-from emberge.merging import MergeInput
+from emberge import PerTensor
+from emberge.merging import MergeInput, Rule
 from emberge_merge import TaskArithmetic
 from safetensors.torch import load_file, save_file
 
@@ -146,6 +147,18 @@ def test_prefixes_of_wrappers_are_removed(prefix: str, architecture: str, tmp_pa
     # Whoever gives the names: what comes out can be loaded.
     turned = merge(tmp_path / "turned", three, one)
     assert_same_pass(forward(turned), forward(plain), plain)
+
+
+def test_a_rule_owns_tensors_by_their_names_in_the_result(tmp_path: Path) -> None:
+    kind = "AutoModelForMaskedLM"
+    base, model = (
+        tiny.transformer(tmp_path / n, kind, seed=i) for i, n in enumerate(("base", "a"))
+    )
+    rule = Rule(filter="bert.encoder", strategy=(TaskArithmetic(scale=PerTensor(2)),))
+    out = merge(tmp_path / "out", model, base=MergeInput("base", base), rules=(rule,))
+    name = "./bert.encoder.layer.0.output.dense.weight"
+    states = [tensors(folder)[name] for folder in (out, model, base)]
+    assert_combined(states[0], states[1:], [2, -1])
 
 
 def test_names_of_a_merged_adapter_lose_their_wrapper(tmp_path: Path) -> None:

@@ -234,7 +234,7 @@ class TensorMatcher:
     def _plan_present(self, tensor: TensorPlan) -> TensorPlan:
         """Return the plan of a tensor from the models that have it: a copy if there is only one."""
         present_specs = [spec for spec in tensor.sources if spec is not None]
-        chain = self.request.chains[self.request.find_chain_number(tensor.name)]
+        chain = self.request.chains[self.request.find_chain_number(tensor.result.name)]
         if len(present_specs) not in chain[0].arity and len(present_specs) == 1:
             result = TensorSpec(tensor.result.name, present_specs[0].shape, present_specs[0].dtype)
             return replace(
@@ -256,7 +256,7 @@ class TensorMatcher:
 
         A tensor that no text encoder uses needs no base: it is the mean of the models.
         """
-        chain = self.request.chains[self.request.find_chain_number(tensor.name)]
+        chain = self.request.chains[self.request.find_chain_number(tensor.result.name)]
         if tensor.action == "copy" or not any(link.base_policy == "required" for link in chain):
             return tensor
         present_specs = tuple(spec for spec in tensor.sources if spec is not None)

@@ -119,7 +119,7 @@ def add_effective_weights(plan: MergePlan) -> MergePlan:
     for tensor in plan.tensors:
         if tensor.action != "merge":
             continue
-        number, size = request.find_chain_number(tensor.name), tensor.result.elements
+        number, size = request.find_chain_number(tensor.result.name), tensor.result.elements
         recipe_weights = plan.map_weights(tensor)
         try:
             weights = _compute_weights(request, number, recipe_weights, 1.0 - base_shares[number])

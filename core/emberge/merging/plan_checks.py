@@ -317,7 +317,7 @@ def _describe_missing_values(plan: MergePlan) -> Iterator[str]:
     for tensor in plan.tensors:
         if tensor.action != "merge":
             continue
-        chain = plan.request.chains[plan.request.find_chain_number(tensor.name)]
+        chain = plan.request.chains[plan.request.find_chain_number(tensor.result.name)]
         schedules = [
             (f"the weight of '{model.name}'", model.weight)
             for model, source in zip(plan.request.inputs, tensor.sources, strict=True)

@@ -60,13 +60,13 @@ class MergeInput:
 
 @dataclass(frozen=True, kw_only=True)
 class Rule:
-    """A strategy for the tensors whose name contains `filter`; the first matching rule is used."""
+    """A strategy for the tensors whose stored name contains `filter`; the first matching rule is used."""
 
     filter: str
     strategy: tuple[Stage, ...]
 
     def matches(self, name: str) -> bool:
-        """Return whether this rule owns the tensor."""
+        """Return whether this rule owns the tensor of this stored name."""
         return self.filter == "*" or self.filter in name
 
 
@@ -139,7 +139,7 @@ class MergeRequest:
         return [state for m in (*self.all_inputs, *others) for state in m.list_files()]
 
     def find_chain_number(self, name: str) -> int:
-        """Return the index in `chains` of the strategy that owns a tensor."""
+        """Return the index in `chains` of the strategy for the tensor of this stored name."""
         for number, rule in enumerate(self.rules):
             if rule.matches(name):
                 return number

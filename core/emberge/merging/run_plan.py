@@ -231,7 +231,7 @@ def _build_merge_job(
     kernels: KernelLibrary | None,
 ) -> MergeJob:
     """Build the job that merges a tensor by its chain from the models that have it."""
-    request, number = plan.request, plan.request.find_chain_number(tensor.name)
+    request, number = plan.request, plan.request.find_chain_number(tensor.result.name)
     present = [(m, s) for m, s in zip(request.inputs, tensor.sources, strict=True) if s is not None]
     base = None
     if tensor.base is not None and any(

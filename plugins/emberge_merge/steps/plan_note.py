@@ -36,7 +36,9 @@ def _list_labelled_lines(plan: MergePlan) -> Iterator[tuple[str, str]]:
 
         yield "kernels", describe_kernels()
     for number, rule in enumerate(request.rules):
-        owned = sum(request.find_chain_number(tensor.name) == number for tensor in plan.tensors)
+        owned = sum(
+            request.find_chain_number(tensor.result.name) == number for tensor in plan.tensors
+        )
         count = f" ({owned} tensors)" if plan.tensors else ""
         yield "method", f"{_show_chain(rule.strategy)} for {rule.filter}{count}"
     if plan.tensors:
