@@ -174,11 +174,11 @@ def test_every_tensor_of_a_specialist_is_merged_or_copied(root: Path) -> None:
     merging = plan_merge(merged._build_request(Folders(root, found)))
     assert not merging.problems
     assert not merging.future_models
-    named = {part.name for part in plan.parts}
-    assert len(named) == len(plan.parts)
+    named = {tensor.name for tensor in plan.tensors}
+    assert len(named) == len(plan.tensors)
     for kind, model in (("vision", VISION), ("audio", AUDIO)):
         tower = set(plan.specialists[kind].tower)  # type: ignore[index]
-        assert {plan.target.name(one) for one in tower} <= named
+        assert {plan.composed_class.rename_tensor(one) for one in tower} <= named
         assert tower == set(merging.omitted[model]), "what the merge leaves out is copied"
 
 
@@ -191,9 +191,9 @@ def test_the_composed_tensors_are_those_of_the_class(base: str, root: Path) -> N
         model = AutoModel.from_config(config)
     assert type(model).__name__ == "Qwen3OmniMoeThinkerModel"
     shapes = {one: tuple(tensor.shape) for one, tensor in model.state_dict().items()}
-    assert {part.name: part.spec.shape for part in plan.parts} == shapes
+    assert {tensor.name: tensor.spec.shape for tensor in plan.tensors} == shapes
     # As many as the released model has.
-    assert sum(part.spec.elements for part in plan.parts) == 2_445_009_536
+    assert sum(tensor.spec.elements for tensor in plan.tensors) == 2_445_009_536
 
 
 @pytest.mark.parametrize(("base", "theta"), [("text", 1e6), ("vision", 5e6)])

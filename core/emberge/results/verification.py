@@ -60,7 +60,18 @@ def find_differences(folder: Path, hashes: HashCache | None = None) -> Iterator[
     for name, recorded in listed.items():
         if name not in CHANGING_FILES:
             yield from _compare_file(folder, name, recorded, hashes)
-    for path in list_hashed_files(folder) if record.get("kind") == "model" else ():
+    if record.get("kind") == "model":
+        yield from _find_added_files(folder, listed)
+
+
+def _find_added_files(folder: Path, listed: Mapping[str, object]) -> Iterator[str]:
+    """Yield a problem for each file of a model that is not among those listed."""
+    try:
+        paths = list_hashed_files(folder)
+    except EmbergeError as error:  # a link that leads out of the folder
+        yield str(error)
+        return
+    for path in paths:
         name = path.relative_to(folder).as_posix()
         is_note = path.suffix == ".txt" and path.name not in _VOCABULARY_FILES
         if name not in listed and name not in CHANGING_FILES and not is_note:
