@@ -277,7 +277,6 @@ def _measure_distance(encoder: TokenPredictor) -> float:
     return distance
 
 
-def _compute_states(encoder: TokenPredictor, features: object) -> Tensor:
+def _compute_states(encoder: TokenPredictor, features: Features) -> Tensor:
     device = find_device(encoder)
-    assert isinstance(features, dict)
     return encoder.states({name: value.to(device) for name, value in features.items()})

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import UserDict
 from collections.abc import Mapping
 from typing import Any
 
@@ -29,6 +30,12 @@ def test_dropout_is_off_for_the_trial_and_as_before_after_it(encoder: Any, train
     encoder.module.train(training)
     assert find_packing_problem(encoder) == ""
     assert {part.training for part in encoder.module.modules()} == {training}
+
+
+def test_features_are_any_mapping(encoder: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    collate = encoder.collate
+    monkeypatch.setattr(encoder, "collate", lambda texts: UserDict(collate(texts)))
+    assert find_packing_problem(encoder) == ""
 
 
 def _joined(self: Any, features: Mapping[str, Tensor]) -> Tensor:
