@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -107,10 +108,8 @@ class DataStep(Step):
         rows = sum(change.rows for change in changes)
         kept_rows = sum(change.kept for change in changes)
         if not kept_rows:
-            counts_by_note = {
-                note: count for change in changes for note, count in change.notes.items()
-            }
-            seen = "; ".join(f"{note} ({count:,})" for note, count in [*counts_by_note.items()][:5])
+            counts_by_note = sum((change.notes for change in changes), Counter[str]())
+            seen = "; ".join(f"{note} ({n:,})" for note, n in counts_by_note.most_common(5))
             raise DataError(f"none of {rows:,} rows is left: {seen}; choose milder options")
         for change in changes:
             if not change.kept:

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
-from emberge import DatasetInfo, Example
+import pytest
+from emberge import DataError, DatasetInfo, Example
+from emberge_data.steps.data_step import DataStep
 from emberge_data.steps.outcome import (
     SHOWN_ROWS,
     Outcome,
@@ -15,6 +18,7 @@ from emberge_data.steps.outcome import (
     drop_rows_without_partners,
 )
 
+from tests.support.bench import Bench
 from tests.support.training_data import InMemory
 
 PAIR = Example("a", ("b",), ("c",))
@@ -87,3 +91,9 @@ def test_the_last_row_of_a_label_goes_where_positives_are_drawn() -> None:
     assert [one.note for one in found] == [alone, "a copy", "kept", "kept", alone]
     assert [one.after for one in found] == [None, None, rows[2], rows[3], None]
     assert len(asked) == 3
+
+
+def test_an_error_counts_the_rows_of_all_sets(tmp_path: Path) -> None:
+    sets = [(dataset(PAIR), lambda: [Outcome(0, PAIR, None, "odd")])] * 2
+    with pytest.raises(DataError, match=r"none of 2 rows is left: odd \(2\);"):
+        DataStep(data=()).finish(Bench(tmp_path), sets)
