@@ -7,7 +7,6 @@ import re
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import islice
 from pathlib import Path
 
 from emberge import DataError, Reader
@@ -66,7 +65,7 @@ def read_documents(
 
     Files are text, Markdown, HTML and Python. A folder with a `corpus.jsonl`, as BEIR has, is that file.
     Hidden files and links are not read. A file that cannot be used is counted in a warning; a bad row is an
-    error. With `first`, only so many files or rows are read.
+    error. With `first`, only so many documents are read.
 
     Raises:
         DataError: if there is no document with text, or a row has no text column.
@@ -79,8 +78,10 @@ def read_documents(
     skipped: defaultdict[str, list[str]] = defaultdict(list)  # names of files by the reason
     files = [path] if path.is_file() else sorted(_walk_folder(path, skipped))
     root = path.parent if path.is_file() else path
-    documents = []
-    for number, file in enumerate(files[:first]):
+    documents: list[SourceDocument] = []
+    for number, file in enumerate(files):
+        if len(documents) == first:
+            break
         if progress is not None:
             progress(number, len(files))
         name = file.relative_to(root).as_posix()
@@ -154,7 +155,9 @@ def _read_rows(path: Path, readers: Sequence[Reader], first: int | None) -> Docu
     """Read a file of rows, each a document of one section."""
     documents: dict[str, SourceDocument] = {}
     without_text = 0
-    for row in islice(read_document_rows(path, readers), first):
+    for row in read_document_rows(path, readers):
+        if len(documents) == first:
+            break
         name = row.name or f"row {row.where.rpartition(':')[2]}"
         if name in documents:
             raise DataError(f"{row.where}: the id '{name}' was given before; ids are unique")

@@ -132,6 +132,7 @@ def test_files_that_cannot_be_used_are_counted_by_the_reason(tmp_path: Path) -> 
         file.truncate(257 << 20)
     found = read(folder)
     assert [document.name for document in found.documents] == ["good.txt"]
+    assert read(folder, first=1).documents == found.documents
     reasons = "\n".join(found.warnings)
     for word, name in (
         ("UTF-8", "latin.txt"),
