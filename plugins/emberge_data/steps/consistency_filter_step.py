@@ -50,7 +50,7 @@ class ConsistencyFilter(TaughtStep):
     """
 
     top_k: Count = 2
-    """Largest rank that passes."""
+    """Largest rank that passes; a half rank is rounded down."""
     shard_size: Count = 1_000_000
     """Number of rows that are compared with each other."""
     seed: WholeNumber | None = None
