@@ -67,10 +67,10 @@ def format_path(path: Path) -> str:
 def format_size(count: float) -> str:
     """Return a number of bytes in three digits and a decimal unit: `1.3 GB`."""
     for unit in ("bytes", "kB", "MB", "GB"):
-        if abs(count) < 1000:
+        if abs(count) < 999.5:  # which three digits would round to 1e+03
             return f"{count:.0f} {unit}" if unit == "bytes" else f"{count:.3g} {unit}"
         count /= 1000
-    return f"{count:.3g} TB"
+    return f"{count:.3g} TB" if abs(count) < 999.5 else f"{count:,.0f} TB"
 
 
 def format_duration(seconds: float) -> str:

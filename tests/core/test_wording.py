@@ -18,12 +18,14 @@ from emberge.wording import (
 
 
 def test_numbers_and_lists_are_short_and_nouns_follow_their_number() -> None:
-    assert [format_size(n) for n in (5, 999, 1500, 12_300_000_000, 5e13)] == [
+    assert [format_size(n) for n in (5, 999, 1500, 999_600, 12_300_000_000, 5e13, 2e15)] == [
         "5 bytes",
         "999 bytes",
         "1.5 kB",
+        "1 MB",
         "12.3 GB",
         "50 TB",
+        "2,000 TB",
     ]
     assert join_some("abc") == "a, b, c"
     assert join_some("abcde") == "a, b, c and 2 more"
