@@ -87,15 +87,19 @@ class Upcycle(Step):
         members = [context.whole_model(member) for member in self.members]
         if folder is None:
             return
+        models: list[DenseModel] = []
         try:
-            models = [DenseModel(Checkpoint(one)) for one in (folder, *members) if one is not None]
-            for model in models:
-                require_dense(model)
+            for number, one in enumerate((folder, *members)):
+                option = f"members.{number - 1}" if number else "model"
+                if one is not None:
+                    models.append(DenseModel(Checkpoint(one)))
+                    require_dense(models[-1])
+            option = "model"
             dense, *experts = models
             is_complete = len(experts) == len(members)
             yield from self._check_routing(dense, experts if is_complete else [], context)
         except EmbergeError as error:
-            yield context.problem(str(error), "model")
+            yield context.problem(str(error), option)
 
     def _check_routing(
         self, dense: DenseModel, experts: Sequence[DenseModel], context: Preflight

@@ -198,7 +198,8 @@ def test_members_of_other_shapes_or_types_are_refused(members: Path, place: Path
     assert "wide: its feed-forward block of layer 1 has other tensors or shapes" in found
     config = place / "wide" / "config.json"
     config.write_text(config.read_text().replace('"bert"', '"mpnet"'))
-    found = refused(place, "model: ./dense, members: [./a, ./wide]")
+    found = refused(place, "model: ./dense, members: [./a,\n      ./wide]")
+    assert "recipe.yaml:4" in found
     assert "the feed-forward blocks of model type 'mpnet' are not known" in found
 
 
