@@ -183,6 +183,8 @@ def run(options: argparse.Namespace, plugins: Plugins) -> int:
             "--launcher runs several steps, each by a process of its own, and --ranks one step by several; "
             "leave one of them out"
         )
+    if options.shard and count == 1:
+        raise RecipeError("--shard splits weights over ranks, and there is one; give --ranks N")
     if count > started:
         return run_ranks(options.words, count)
     if rank != 0:

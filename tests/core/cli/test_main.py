@@ -161,6 +161,12 @@ def test_warnings_do_not_stop_a_run_and_are_shown_once(capsys: Capture) -> None:
     assert "a.n=1 and 2 more steps: plan\n  writes odd\n" in out
 
 
+def test_weights_of_one_rank_are_not_split(capsys: Capture) -> None:
+    write()
+    code, _, err = call(capsys, "run", "r.yaml", "--out", "out", "--shard")
+    assert (code, "give --ranks N" in err, RAN) == (2, True, [])
+
+
 def test_failed_work_is_reported_with_its_step_and_exit_code(capsys: Capture) -> None:
     write("steps:\n  ok: {write: {word: fine}}\n  a: {write: {fail: data}}\n")
     code, out, err = call(capsys, "run", "r.yaml", "--out", "out")
