@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from emberge.errors import Problem
 from emberge.merging.merge_plan import TensorPlan
+from emberge.merging.plan_checks import find_count_problems
 from emberge.merging.request import MergeRequest
 from emberge.model_folder import Checkpoint
 from emberge.tensor_files import DerivedTensor, TensorSpec
@@ -149,6 +150,8 @@ class TensorMatcher:
         tensor = TensorPlan(name, result, "merge", sources, base)
         changed = self._plan_optional(tensor) if from_template is not None else None
         changed = changed or self._apply_policy(tensor, from_template is not None)
+        if changed is not None and changed.action == "merge":
+            changed = self._plan_present(changed)
         if changed is not None and base is None and self.base is not None:
             changed = self._plan_without_base(changed)
         if changed is None or changed.action == "copy":
@@ -225,22 +228,35 @@ class TensorMatcher:
             if spec is None and m.name in self.names_by_model
         ]
         if self.request.missing == "average_present" and any(tensor.sources):
-            return self._plan_present(tensor)
+            return tensor
         if lacking_names or not in_template:
             self._add_problem(tensor.name, self._describe_lack(tensor, lacking_names))
             return None
         return tensor
 
-    def _plan_present(self, tensor: TensorPlan) -> TensorPlan:
-        """Return the plan of a tensor from the models that have it: a copy if there is only one."""
-        present_specs = [spec for spec in tensor.sources if spec is not None]
+    def _plan_present(self, tensor: TensorPlan) -> TensorPlan | None:
+        """Return the plan of a tensor from the models that have it, if its chain takes so few.
+
+        Otherwise the tensor is copied if one model has it; if several have it, the problem is noted.
+        """
+        sources = zip(self.request.inputs, tensor.sources, strict=True)
+        present = [m for m, spec in sources if spec or m.name not in self.names_by_model]
+        if len(present) == len(self.request.inputs):
+            return tensor
         chain = self.request.chains[self.request.find_chain_number(tensor.result.name)]
-        if len(present_specs) not in chain[0].arity and len(present_specs) == 1:
-            result = TensorSpec(tensor.result.name, present_specs[0].shape, present_specs[0].dtype)
-            return replace(
-                tensor, action="copy", sources=(), origin=present_specs[0], result=result
-            )
-        return tensor
+        names, groups = [m.name for m in present], [m.group for m in present]
+        problem = next(find_count_problems(chain, names, groups), None)
+        if problem is None:
+            return tensor
+        origin = next(spec for spec in tensor.sources if spec is not None)
+        if len(present) == 1:
+            result = TensorSpec(tensor.result.name, origin.shape, origin.dtype)
+            return replace(tensor, action="copy", sources=(), origin=origin, result=result)
+        self._add_problem(
+            tensor.name,
+            f"some models lack it, and {problem}; merge it by a rule",
+        )
+        return None
 
     def _describe_lack(self, tensor: TensorPlan, lacking: list[str]) -> str:
         if not lacking:

@@ -38,7 +38,8 @@ def plan_merge(request: MergeRequest, *, needs_weights: bool = False) -> MergePl
     the template. Copies that the template ties, and heads that it lacks, are left out. A tensor that a model
     lacks is a problem, unless the tensor is in a head or module, or `request.missing` allows it.
 
-    No weights are read, and nothing is raised. If it `needs_weights`, a model without weights is a problem.
+    No tensor is read whole, and nothing is raised. If it `needs_weights`, a model without weights is a
+    problem.
     """
     names_by_model, checkpoints, header_problems = _read_headers(
         request, needs_weights=needs_weights

@@ -55,21 +55,34 @@ def _find_chain_problems(
     for link in chain[:-1]:
         if not isinstance(link, MergeTransform):
             yield Problem(f"'{link.name_in_messages}' ends a strategy and can only stand last")
-    incoming = models
-    for link in chain:
-        problems = list(_find_link_problems(link, models, groups, has_base))
-        if models != incoming:
+    for link, remaining_models, labels in _trace_models(chain, models, groups):
+        problems = list(_find_link_problems(link, remaining_models, labels, has_base))
+        if remaining_models != models:
             readers = (one for one in walk_stages([link]) if one.statistics_of == "models")
             problems += [Problem(_explain_order(one)) for one in readers]
         yield from problems
         if problems:
             return  # what the next link would see is not known
+
+
+def find_count_problems(
+    chain: Sequence[Stage], models: Sequence[str], groups: Sequence[str]
+) -> Iterator[Problem]:
+    """Yield the problems of a chain's links with the models that have a tensor, if others lack it."""
+    for link, remaining_models, labels in _trace_models(chain, models, groups):
+        yield from _find_link_problems(link, remaining_models, labels, has_base=True)
+
+
+def _trace_models(
+    chain: Sequence[Stage], models: Sequence[str], groups: Sequence[str]
+) -> Iterator[tuple[Stage, Sequence[str], Sequence[str]]]:
+    """Yield each link with the names and groups of the models that reach it."""
+    for link in chain:
+        yield link, models, groups
         if isinstance(link, MergeTransform):
             remaining_models = link.remaining(models, groups)
-            groups, models = (
-                (groups if remaining_models == models else remaining_models),
-                remaining_models,
-            )
+            groups = groups if remaining_models == models else remaining_models
+            models = remaining_models
 
 
 def _find_link_problems(

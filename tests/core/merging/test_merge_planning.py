@@ -20,7 +20,7 @@ from emberge.merging import (
     VocabularyPolicy,
     plan_merge,
 )
-from emberge_merge import Linear, Slerp, TaskArithmetic
+from emberge_merge import Group, Linear, Slerp, TaskArithmetic
 from safetensors.torch import save_file
 from torch import Tensor
 
@@ -135,6 +135,18 @@ def test_a_missing_tensor_is_a_problem_unless_the_others_are_averaged(tmp_path: 
     averaged = {t.name: t for t in plan(a, b, missing="average_present").tensors}
     assert [s is not None for s in averaged["v"].sources] == [True, False]
     assert plan(a, b, missing="average_present", strategy=(Slerp(),)).copied == ["v"]
+    # Any link may refuse what is left, also after another one has merged the models of a group.
+    c = shutil.copytree(a, tmp_path / "c")
+    grouped = [MergeInput(f.name, f, group=g) for f, g in ((a, "x"), (b, "y"), (c, "x"))]
+    links: dict[str, Any] = {
+        "strategy": (Group(by=Linear()), Slerp()),
+        "missing": "average_present",
+    }
+    assert plan(inputs=tuple(grouped[:2]), **links).copied == ["v"]
+    assert problems(inputs=tuple(grouped), **links) == (
+        "v: some models lack it, and 'slerp' takes 2 models and there is 1; merge it by a rule"
+    )
+    assert "it is empty" in problems(a, b, missing="average_present", strategy=())
 
 
 def test_a_tensor_the_base_lacks_is_a_problem_and_one_only_it_has_is_left_out(
