@@ -140,7 +140,6 @@ class TrainingDetails(TrainingWork):
     steps: int
     last_loss: float
     """Mean over the last tenth of the steps."""
-    """The step whose weights are the result; 0 for the last."""
     checkpoints: Sequence[str] = ()
     backbone: Mapping[str, Any] = field(default_factory=dict)
     learning_rate: float
