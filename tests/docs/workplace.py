@@ -20,6 +20,11 @@ LEFT = {
         "out/members.draw=2": "ft-faq",
         "out/members.draw=3": "ft-code",
     },
+    "docs/howto/slurm.md": {
+        "out/0/member": "ft-legal",
+        "out/1/member": "ft-faq",
+        "out/2/member": "ft-code",
+    },
 }
 CATALOGUE = """\
 format: 1
