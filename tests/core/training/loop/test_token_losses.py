@@ -116,7 +116,7 @@ def test_a_bag_counts_texts_and_not_windows(tmp_path: Path) -> None:
     data = texts(24)
     chain = (Bagging(ratio=0.3), BatchShuffle(batch_size=PerDataset(default=4)))
     result = fit_tokens(_model(tmp_path), tmp_path, datasets=[data], sampler=chain)
-    assert 0 < result.pool["read"] < 24
+    assert 0 < result.rows_by_dataset["read"] < 24
 
 
 def test_batches_of_tokens_are_trained(tmp_path: Path) -> None:
