@@ -165,12 +165,12 @@ class HashCache:
 
 
 WRITERS_CACHE: ContextVar[HashCache | None] = ContextVar("writers_cache", default=None)
-"""The cache that notes the hashes of weights that are written now; None if they are not to be hashed."""
+"""The cache for hashes of weights that are being written; None if they are not hashed."""
 
 
 @contextmanager
 def noting_hashes(cache: HashCache) -> Iterator[None]:
-    """Have large weights that are written in the `with` block hashed on the way, and noted in `cache`."""
+    """Hash large weights while the `with` block writes them, and note the hashes in `cache`."""
     token = WRITERS_CACHE.set(cache)
     try:
         yield

@@ -171,7 +171,7 @@ def embed_by_llama_cpp(path: Path, texts: Sequence[str]) -> NDArray[np.float64]:
     """Return the embeddings [n, d] of texts, of length 1, as llama.cpp computes them on the CPU.
 
     Raises:
-        CheckpointError: if llama.cpp cannot load the file.
+        CheckpointError: if llama.cpp cannot load the file, or refuses a text.
     """
     import torch
     import xllamacpp
@@ -182,6 +182,8 @@ def embed_by_llama_cpp(path: Path, texts: Sequence[str]) -> NDArray[np.float64]:
     params.n_ctx = params.n_batch = params.n_ubatch = 512
     params.n_parallel = 1
     params.cpuparams.n_threads = torch.get_num_threads()
-    server = xllamacpp.Server(params)
-    rows = server.handle_embeddings({"input": list(texts)})
-    return np.array([row["embedding"] for row in rows["data"]], np.float64)
+    try:
+        rows = xllamacpp.Server(params).handle_embeddings({"input": list(texts)})["data"]
+    except (RuntimeError, KeyError) as error:
+        raise CheckpointError(f"{path}: llama.cpp cannot embed with it: {error}") from error
+    return np.array([row["embedding"] for row in rows], np.float64)

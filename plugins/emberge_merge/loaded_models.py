@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from emberge import RecipeError
-from emberge.files import make_folder
+from emberge.files import make_folder, working_in
 from emberge.recipes import complete_reference
 
 # Methods of mergekit that have no weights; for the others a weight is 1 by default.
@@ -22,20 +22,25 @@ def saving_loaded_models(out: Path, models: Sequence[Any]) -> Iterator[list[Any]
     """Yield the models with those that are loaded saved in a hidden folder next to `out`, removed afterwards.
 
     A model that stands twice in the list is saved once.
+
+    Raises:
+        CheckpointError: if another process merges loaded models into `out`.
     """
+    loaded = {id(model): model for model in models if hasattr(model, "save_pretrained")}
+    if not loaded:
+        yield list(models)
+        return
     folder = out.parent / f".{out.name}.models"
-    path_by_id: dict[int, Path] = {}
-    try:
-        for model in models:
-            if hasattr(model, "save_pretrained") and id(model) not in path_by_id:
-                path = folder / f"model-{len(path_by_id)}"
+    paths = {key: folder / f"model-{number}" for number, key in enumerate(loaded)}
+    with working_in(folder):
+        try:
+            for key, path in paths.items():
                 shutil.rmtree(path, ignore_errors=True)  # of a call that was killed
                 make_folder(path)
-                model.save_pretrained(str(path))
-                path_by_id[id(model)] = path
-        yield [path_by_id.get(id(model), model) for model in models]
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
+                loaded[key].save_pretrained(str(path))
+            yield [paths.get(id(model), model) for model in models]
+        finally:
+            shutil.rmtree(folder, ignore_errors=True)
 
 
 def build_mergekit_config(

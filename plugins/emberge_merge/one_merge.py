@@ -92,11 +92,17 @@ def merge(
         quiet=quiet,
         warn=partial(warnings.warn, stacklevel=3),  # at the caller of `merge`
     )
+    of_mergekit = {"method": method, "base_model": base_model, "parameters": parameters}
+    stated = [*options, *(n for n, v in {"base": base, **of_mergekit}.items() if v is not None)]
     if isinstance(models, str | os.PathLike):
-        given = [*options, *(["base"] if base else []), *(["method"] if method else [])]
-        if given:
-            raise RecipeError(f"{models} defines the whole merge; leave out {', '.join(given)}")
+        if stated:
+            raise RecipeError(f"{models} defines the whole merge; leave out {', '.join(stated)}")
         return run(read_merge_file(Path(models), plugins))
+    if method is None and (base_model is not None or parameters is not None):
+        raise RecipeError(
+            "base_model and parameters belong to a method of mergekit; name the method"
+        )
+    _require_free(out)
     with saving_loaded_models(out, [*models, base, base_model]) as [*saved, base, base_model]:
         if method is None:
             if base is not None:
@@ -310,12 +316,7 @@ def run_one_merge(
     Raises:
         RecipeError: if `out` exists, or the check finds an error.
     """
-    work_folder = out.parent / f".{out.name}.merging"
-    if (out.is_dir() and any(out.iterdir())) or out.is_file():
-        if not _is_under_way(work_folder):
-            # The process was killed after all work was done.
-            shutil.rmtree(work_folder, ignore_errors=True)
-        raise RecipeError(f"{out} exists already; remove it or choose another --out")
+    work_folder = _require_free(out)
     report = check_recipe(recipe, plugins)
     report.raise_errors()
     for problem in report.of("warning"):
@@ -332,6 +333,17 @@ def run_one_merge(
         raise
     shutil.rmtree(work_folder, ignore_errors=True)
     return StepResult(out.name, out)
+
+
+def _require_free(out: Path) -> Path:
+    """Return the work folder of a merge into `out`, which must be missing or an empty folder."""
+    work_folder = out.parent / f".{out.name}.merging"
+    if (out.is_dir() and any(out.iterdir())) or out.is_file():
+        if not _is_under_way(work_folder):
+            # The process was killed after all work was done.
+            shutil.rmtree(work_folder, ignore_errors=True)
+        raise RecipeError(f"{out} exists already; remove it or choose another --out")
+    return work_folder
 
 
 def _is_worth_keeping(error: Exception) -> bool:

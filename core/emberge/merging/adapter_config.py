@@ -91,7 +91,7 @@ def read_adapter_config(folder: Path) -> AdapterConfig:
 
 
 def _refuse_unsupported(path: Path, config: Mapping[str, Any]) -> None:
-    """Refuse options that are unknown, or by which the base's weights would change too."""
+    """Refuse unknown options, and options that change the base's own weights."""
     start = config.get("init_lora_weights")
     if not any(start is plain or start == plain for plain in _PLAIN_STARTS):
         raise CheckpointError(

@@ -250,3 +250,11 @@ def test_a_tokenizer_that_llama_cpp_lacks_is_refused(
     folder = change(bert, tmp_path, "tokenizer.json", pre_tokenizer={"type": "WhitespaceSplit"})
     with pytest.raises(CheckpointError, match=r"cannot be exported as gguf: .*BERT's normalizer"):
         run_recipe(parse(folder, plugins), tmp_path / "out", plugins, quiet=True)
+
+
+def test_a_file_that_llama_cpp_cannot_load_is_named(tmp_path: Path) -> None:
+    from emberge_export.gguf_file import embed_by_llama_cpp
+
+    (tmp_path / "torn.gguf").write_bytes(b"GGUF")
+    with pytest.raises(CheckpointError, match=r"torn\.gguf: llama\.cpp cannot embed"):
+        embed_by_llama_cpp(tmp_path / "torn.gguf", ["a"])

@@ -6,7 +6,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from emberge import RecipeError
+from emberge import CheckpointError, RecipeError
+from emberge.files import working_in
 from emberge_merge import merge
 from sentence_transformers import SentenceTransformer
 
@@ -63,3 +64,24 @@ def test_a_call_of_mixed_or_wrong_parameters_is_refused(
 ) -> None:
     with pytest.raises(RecipeError, match=words):
         merge([bert, bert], "linear", out=tmp_path / "merged", **options)
+
+
+def test_what_a_call_would_ignore_is_refused(bert: Path, tmp_path: Path) -> None:
+    for options in ({"parameters": {"density": 0.5}}, {"base_model": bert}):
+        with pytest.raises(RecipeError, match="name the method"):
+            merge([bert, bert], out=tmp_path / "merged", **options)
+        with pytest.raises(RecipeError, match=f"leave out {next(iter(options))}"):
+            merge("config.yaml", out=tmp_path / "merged", **options)
+
+
+def test_nothing_is_saved_if_the_result_exists_or_another_process_saves(
+    bert: Path, tmp_path: Path
+) -> None:
+    model = SentenceTransformer(str(bert), device="cpu")
+    with working_in(tmp_path / ".merged.models"):
+        with pytest.raises(CheckpointError, match="another process"):
+            merge([model, model], "linear", out=tmp_path / "merged")
+        (tmp_path / "merged").mkdir()
+        (tmp_path / "merged" / "notes.txt").touch()
+        with pytest.raises(RecipeError, match="exists already"):
+            merge([model, model], "linear", out=tmp_path / "merged")
