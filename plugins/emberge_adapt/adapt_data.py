@@ -90,8 +90,8 @@ def _recognise_folder(path: Path, text: str) -> AdaptData:
     stems = {file.name.partition(".")[0] for file in files if file.parent == path}
     if {"corpus", "queries"} <= stems:
         raise DataError(
-            f"{text}: is a BEIR set; make pairs of it by the step beir_pairs, and name their file or put the "
-            "step into the recipe of --print"
+            f"{text}: is a BEIR set; write its judged pairs as a file of rows, each a query with the texts "
+            "that answer it (`query` and `pos`)"
         )
     if "corpus" in stems or any(file.suffix.lower() in DOCUMENT_SUFFIXES for file in files):
         return AdaptData(label=text, kind="documents", entry={"path": text})

@@ -10,7 +10,6 @@ register_readers = make_hook(
     delimited="emberge_data.delimited:Delimited",
 )
 register_steps = make_hook(
-    beir_pairs="emberge_data.steps.beir_pairs_step:BeirPairs",
     consistency_filter="emberge_data.steps.consistency_filter_step:ConsistencyFilter",
     decontaminate="emberge_data.steps.decontaminate_step:Decontaminate",
     deduplicate="emberge_data.steps.deduplicate_step:Deduplicate",

@@ -53,7 +53,7 @@ def test_data_that_cannot_be_used_is_named_with_the_remedy(tmp_path: Path) -> No
         (str(tmp_path / "pair.csv"), r"pair\.csv: .*did you mean 'pairs\.csv'"),
         ("me/faq", "hub:me/faq"),
         (str(tmp_path / "one" / "a.txt"), "name the folder of all documents"),
-        (str(tmp_path / "library"), r"is a BEIR set; .*beir_pairs"),
+        (str(tmp_path / "library"), r"is a BEIR set; .*`query` and `pos`"),
     ):
         with pytest.raises(DataError, match=words):
             recognise_data(data)
