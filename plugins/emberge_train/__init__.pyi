@@ -14,6 +14,7 @@ from .losses.matryoshka import Matryoshka as Matryoshka
 from .losses.matryoshka import OuterLoss as OuterLoss
 from .losses.score_distillation import KLDistillation as KLDistillation
 from .losses.score_distillation import MarginMSE as MarginMSE
+from .losses.spread_out import SpreadOut as SpreadOut
 from .losses.token_losses import MLM as MLM
 from .losses.token_losses import MNTP as MNTP
 from .losses.token_losses import CausalLM as CausalLM

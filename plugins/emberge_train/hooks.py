@@ -22,6 +22,7 @@ register_losses = make_hook(
     flops="emberge_train.losses.flops:FLOPS",
     keep_space="emberge_train.losses.distillation:KeepSpace",
     matryoshka="emberge_train.losses.matryoshka:Matryoshka",
+    spread_out="emberge_train.losses.spread_out:SpreadOut",
     mlm="emberge_train.losses.token_losses:MLM",
     mntp="emberge_train.losses.token_losses:MNTP",
     causal_lm="emberge_train.losses.token_losses:CausalLM",

@@ -23,6 +23,7 @@ from emberge_train import (
     KLDistillation,
     MarginMSE,
     Matryoshka,
+    SpreadOut,
 )
 from torch import Tensor, nn
 
@@ -77,6 +78,7 @@ LOSSES: Mapping[str, tuple[Loss, Mapping[str, bool]]] = {
         ),
         {},
     ),
+    "matryoshka, spread out": (Matryoshka(loss=(_info(), SpreadOut(weight=0.5)), dims=(8, 3)), {}),
     "matryoshka, distilled": (
         Matryoshka(loss=(EmbeddingDistillation(guide=GUIDE),), dims=(8, 3)),
         {},

@@ -11,7 +11,7 @@ import pytest
 import torch
 from emberge import Embeddings, Loss, Similarity
 from emberge.testing import draw_embeddings
-from emberge_train import FLOPS, BinaryCrossEntropy, KeepSpace
+from emberge_train import FLOPS, BinaryCrossEntropy, KeepSpace, SpreadOut
 from emberge_train.losses.cosent import CoSENT
 from emberge_train.losses.infonce import InfoNCE
 from emberge_train.losses.score_distillation import KLDistillation, MarginMSE
@@ -116,6 +116,9 @@ WORKED: Mapping[str, tuple[Loss, Embeddings, float]] = {
         )
         for progress, share in ((0.0, 0.0), (1 / 6, 0.25), (1 / 3, 1.0), (0.9, 1.0))
     },
+    # Anchors at 60° of each other, positives at 45°.
+    "spread_out": (SpreadOut(), angled_groups([[10], [55]], [[0], [0]], (0, 60)), 0.25 + 0.5),
+    "spread_out of one row": (SpreadOut(), TAUGHT, 0.0),
     # 3/4 of the positive's probability is right, and 1/2 of the negative's.
     "bce": (BinaryCrossEntropy(), _judged(LN3, 0), -math.log(3 / 8) / 2),
     "bce of a misfit": (BinaryCrossEntropy(), _judged(0, LN3), -math.log(1 / 8) / 2),
@@ -146,6 +149,19 @@ WORKED: Mapping[str, tuple[Loss, Embeddings, float]] = {
 def test_losses_have_the_values_worked_by_hand(name: str) -> None:
     loss, batch, expected = WORKED[name]
     assert float(loss(batch)) == pytest.approx(expected, rel=1e-7, abs=1e-12)
+
+
+def test_only_valid_texts_of_different_rows_are_spread() -> None:
+    batch = random_batch(5, positives=2)
+    valid = batch.valid.clone()
+    valid[3, 1] = False
+    row, slot = valid[:, :2].nonzero(as_tuple=True)
+    expected = 0.0
+    for texts, rows in ((batch.anchor, torch.arange(5)), (batch.positive[row, slot], row)):
+        cosines = torch.cosine_similarity(texts[:, None], texts, dim=-1)
+        expected += float(cosines[rows[:, None] != rows].square().mean())
+    loss = SpreadOut()(dataclasses.replace(batch, valid=valid))
+    assert float(loss) == pytest.approx(expected, rel=1e-9)
 
 
 class _Terms(InfoNCE):
