@@ -14,7 +14,8 @@ from emberge import load_plugins
 from emberge.cli.verbs import VERBS
 from emberge.plugins import KINDS
 
-from tests.docs.pages import PAGES
+from tests.docs.pages import PAGES, READMES
+from tests.docs.pages import name as page_name
 from tests.support.commands import environment, python
 from tests.support.places import ROOT
 
@@ -68,6 +69,15 @@ def test_python_names_are_all_there_with_signatures_fields_and_docstrings(site: 
     for stub in (ROOT / "core" / "emberge").rglob("__init__.pyi"):
         name = "".join(stub.relative_to(ROOT / "core").parts[:-1])
         assert name == "embergecontracts" or f'id="{name}"' in page, stub
+
+
+@pytest.mark.parametrize("page", [*PAGES, *READMES, ROOT / "CONTRIBUTING.md"], ids=page_name)
+def test_links_of_a_clone_lead_to_its_files(page: Path) -> None:
+    text = page.read_text("utf-8")
+    links = re.findall(r"\]\(([^)\s]+)\)", re.sub(r"```.*?```", "", text, flags=re.DOTALL))
+    files = [link.partition("#")[0] for link in links if "://" not in link]
+    assert [file for file in files if file and not (page.parent / file).exists()] == []
+    assert "--8<--" not in text
 
 
 def test_no_page_loads_anything_from_another_server(site: Path) -> None:

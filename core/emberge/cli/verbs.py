@@ -48,7 +48,7 @@ _OUT = VerbOption("out", "the folder of a run", "OUT", Path)
 
 VERBS: dict[str, Verb] = {
     "run": Verb(
-        summary="run a recipe; steps that are done are skipped, an interrupted run goes on",
+        summary="run a recipe; finished steps are skipped, an interrupted run continues",
         examples="emberge run boom/demo --out out/demo\n"
         "emberge run recipe.yaml --out out --set members.train.learning_rate=2e-5\n"
         "emberge run recipe.yaml --out out --devices cuda:0,cuda:1 --memory 8GB\n"
