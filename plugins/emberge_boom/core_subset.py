@@ -19,12 +19,8 @@ class CoreSubset(Sampler):
     sampler only selects rows: end the chain with a sampler that makes batches, such as `batch_shuffle`.
 
     Example:
-        updated:
-          train:
-            model: ./base
-            data: ./datasets.yaml
-            loss: infonce
-            sampler: [{core_subset: {new: [code], ratio: 0.4}}, batch_shuffle]
+        data: ./datasets.yaml
+        sampler: [{core_subset: {new: [code], ratio: 0.4}}, batch_shuffle]
     """
 
     new: tuple[str, ...]

@@ -28,11 +28,7 @@ class LayerSoftmax(MergeStrategy):
     the artifact's `weights_by_layer`, and a report shows them.
 
     Example:
-        merged:
-          merge:
-            models: [./a, ./b]
-            base: ./base
-            strategy: {layer_softmax: {temperature: 1.0}}
+        strategy: {layer_softmax: {temperature: 1.0}}
     """
 
     temperature: Positive = 1.0

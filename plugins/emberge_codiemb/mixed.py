@@ -21,12 +21,7 @@ class Mixed(Sampler):
     examples as there are rows; rows that do not fill a small batch are dropped.
 
     Example:
-        trained:
-          train:
-            model: ./base
-            data: ./pairs.jsonl
-            loss: infonce
-            sampler: {mixed: {draws: 8, batch_size: 16}}
+        sampler: {mixed: {draws: 8, batch_size: 16}}
     """
 
     batch_size: PerDataset[Count] = field(default_factory=lambda: PerDataset(default=32))

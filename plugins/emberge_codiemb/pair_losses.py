@@ -59,12 +59,8 @@ class Pearson(PairLoss):
     computes the loss of its own rows.
 
     Example:
-        trained:
-          train:
-            model: ./base
-            data: ./datasets.yaml
-            loss: {by_task: {retrieval: infonce, sts: pearson}}
-            sampler: batch_shuffle
+        data: ./datasets.yaml
+        loss: {by_task: {retrieval: infonce, sts: pearson}}
     """
 
     def compute_from_pairs(self, closeness: Tensor, score: Tensor, scored: Tensor) -> Tensor:
@@ -106,12 +102,8 @@ class PRO(TemperedPairLoss):
     computes the loss of its own rows.
 
     Example:
-        trained:
-          train:
-            model: ./base
-            data: ./datasets.yaml
-            loss: {by_task: {retrieval: infonce, sts: pro}}
-            sampler: batch_shuffle
+        data: ./datasets.yaml
+        loss: {by_task: {retrieval: infonce, sts: pro}}
     """
 
     def compute_from_pairs(self, closeness: Tensor, score: Tensor, scored: Tensor) -> Tensor:
@@ -148,12 +140,8 @@ class RankKL(TemperedPairLoss):
     the loss of its own rows.
 
     Example:
-        trained:
-          train:
-            model: ./base
-            data: ./datasets.yaml
-            loss: {by_task: {retrieval: infonce, sts: rank_kl}}
-            sampler: batch_shuffle
+        data: ./datasets.yaml
+        loss: {by_task: {retrieval: infonce, sts: rank_kl}}
     """
 
     def compute_from_pairs(self, closeness: Tensor, score: Tensor, scored: Tensor) -> Tensor:

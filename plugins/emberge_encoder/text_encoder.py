@@ -71,13 +71,7 @@ class TextEncoder(LayoutOptions):
     template.
 
     Example:
-        trained:
-          train:
-            model: ./base
-            data: ./pairs.jsonl
-            loss: infonce
-            sampler: batch_shuffle
-            backbone: {text_encoder: {pooling: mean, max_length: 256, lora: {rank: 16, fold: true}}}
+        backbone: {text_encoder: {pooling: mean, max_length: 256, lora: {rank: 16, fold: true}}}
     """
 
     attention: Attention = "as is"

@@ -39,10 +39,8 @@ class Mergekit(MergeStrategy):
     the tensor's name and the models' content.
 
     Example:
-        merged:
-          merge:
-            models: [./a, ./b]
-            strategy: {mergekit: {method: linear}}
+        models: [./a, ./b]
+        strategy: {mergekit: {method: linear}}
     """
 
     method: str

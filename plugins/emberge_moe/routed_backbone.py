@@ -29,13 +29,8 @@ class Routed(Backbone):
     tokens, such as mlm, can train it too; the loss of routers is added to them as well.
 
     Example:
-        trained:
-          train:
-            model: ./upcycled
-            data: ./pairs.jsonl
-            loss: infonce
-            sampler: {batch_shuffle: {batch_size: 64}}
-            backbone: {routed: {balance: 1.0, inner: {text_encoder: {max_length: 256}}}}
+        model: ./upcycled
+        backbone: {routed: {balance: 1.0, inner: {text_encoder: {max_length: 256}}}}
     """
 
     inner: Backbone = component("text_encoder")

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
+import operator
+from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
-import numpy as np
-from emberge import Auxiliary, Encoder, Similarity, TokenisedText
+from emberge import Auxiliary, Encoder
 from emberge.contracts import Embedded, TokenPredictor
-from emberge_encoder import LocatedText, LocatingEncoder
-from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from emberge_moe.balance import Loads, RouterHealth, Routing, compute_balance_loss, sum_routings
@@ -55,57 +52,30 @@ class RouterTaps:
         return dict(sorted((self._taken or {}).items()))
 
 
+def _take_from_inner(name: str) -> Any:
+    """Return a property whose value is the wrapped encoder's attribute or method `name`."""
+    return property(operator.attrgetter(f"_inner.{name}"))
+
+
 class RoutedEncoder:
     """An encoder (see `Encoder`) that gives the training `balance` times the balance loss of its routers."""
+
+    module = _take_from_inner("module")
+    dimension = _take_from_inner("dimension")
+    similarity = _take_from_inner("similarity")
+    tokenizer_fingerprint = _take_from_inner("tokenizer_fingerprint")
+    prompts = _take_from_inner("prompts")
+    reads_queries_apart = _take_from_inner("reads_queries_apart")
+    tokenise = _take_from_inner("tokenise")
+    collate = _take_from_inner("collate")
+    locate = _take_from_inner("locate")
+    states = _take_from_inner("states")
+    stored_names = _take_from_inner("stored_names")
+    save = _take_from_inner("save")
 
     def __init__(self, inner: Encoder, taps: RouterTaps, balance: float) -> None:
         self._inner = cast(TokenPredictor, inner)
         self._taps, self._balance = taps, balance
-
-    @property
-    def module(self) -> nn.Module:
-        return self._inner.module
-
-    @property
-    def dimension(self) -> int:
-        return self._inner.dimension
-
-    @property
-    def similarity(self) -> Similarity:
-        return self._inner.similarity
-
-    @property
-    def tokenizer_fingerprint(self) -> str:
-        return self._inner.tokenizer_fingerprint
-
-    @property
-    def prompts(self) -> Mapping[str, str]:
-        return self._inner.prompts
-
-    @property
-    def reads_queries_apart(self) -> bool:
-        return bool(self._inner.reads_queries_apart)
-
-    def tokenise(self, texts: Sequence[str], **options: Any) -> list[TokenisedText]:
-        tokenised: list[TokenisedText] = self._inner.tokenise(texts, **options)
-        return tokenised
-
-    def collate(self, texts: Sequence[TokenisedText]) -> Mapping[str, Tensor]:
-        return self._inner.collate(texts)
-
-    def locate(
-        self, texts: Sequence[str], seconds: Sequence[str] | None = None, **options: Any
-    ) -> list[LocatedText]:
-        return cast(LocatingEncoder, self._inner).locate(texts, seconds, **options)
-
-    def states(self, features: Mapping[str, Tensor]) -> Tensor:
-        return self._inner.states(features)
-
-    def stored_names(self) -> Mapping[str, str]:
-        return self._inner.stored_names()
-
-    def save(self, folder: Path) -> None:
-        self._inner.save(folder)
 
     def __call__(self, features: Mapping[str, Tensor], layers: Sequence[float] = ()) -> Embedded:
         with self._taps as taps:
@@ -136,6 +106,12 @@ class PredictingRoutedEncoder(RoutedEncoder):
     """A routed encoder that predicts tokens, too (see `TokenPredictor`)."""
 
     has_auxiliary = True
+    mask_id = _take_from_inner("mask_id")
+    vocabulary = _take_from_inner("vocabulary")
+    max_length = _take_from_inner("max_length")
+    pack = _take_from_inner("pack")
+    special = _take_from_inner("special")
+    logits = _take_from_inner("logits")
 
     def states_and_auxiliary(
         self, features: Mapping[str, Tensor]
@@ -143,25 +119,3 @@ class PredictingRoutedEncoder(RoutedEncoder):
         with self._taps as taps:
             states: Tensor = self._inner.states(features)
             return states, self._build_auxiliary(taps.routings, features)
-
-    @property
-    def mask_id(self) -> int | None:
-        return self._inner.mask_id
-
-    @property
-    def vocabulary(self) -> int:
-        return self._inner.vocabulary
-
-    @property
-    def max_length(self) -> int | None:
-        return self._inner.max_length
-
-    def pack(self, rows: Sequence[Sequence[TokenisedText]]) -> Mapping[str, Tensor]:
-        return self._inner.pack(rows)
-
-    def special(self, ids: NDArray[np.int64]) -> NDArray[np.bool_]:
-        return self._inner.special(ids)
-
-    @property
-    def logits(self) -> Callable[[Tensor], Tensor]:
-        return self._inner.logits

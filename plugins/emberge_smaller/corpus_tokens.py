@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -61,24 +61,9 @@ def count_covered(
 ) -> int:
     """Return the number of texts whose tokens are all among `rows`, with each prompt before them."""
     kept = frozenset(rows)
-    return sum(
-        all(kept.issuperset(ids) for ids in by_prompt)
-        for by_prompt in _tokenise(tokenizer, texts, prompts)
-    )
-
-
-def _tokenise(
-    tokenizer: Any, texts: Sequence[str], prompts: Sequence[str]
-) -> Iterator[tuple[list[int], ...]]:
-    """Yield for each text its token ids after each prompt."""
-    remaining = iter(texts)
-    while batch := list(itertools.islice(remaining, TEXTS_AT_ONCE)):
-        encodings = [
-            tokenizer.encode_batch([prompt + text for text in batch], add_special_tokens=False)
-            for prompt in prompts
-        ]
-        for by_prompt in zip(*encodings, strict=True):
-            yield tuple(encoding.ids for encoding in by_prompt)
+    prompted = ([prompt + text for prompt in prompts] for text in texts)
+    encoded = (tokenizer.encode_batch(forms, add_special_tokens=False) for forms in prompted)
+    return sum(all(kept.issuperset(form.ids) for form in forms) for forms in encoded)
 
 
 def require_equal_tokens(

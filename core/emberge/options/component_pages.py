@@ -7,6 +7,7 @@ class's docstring that names the option in backticks.
 from __future__ import annotations
 
 import json
+import re
 import shutil
 import textwrap
 from collections.abc import Iterator, Mapping, Sequence
@@ -23,6 +24,11 @@ STAGES = ("merge transform", "merge strategy")
 # The distribution whose components are listed without naming their plugin.
 _OWN_DISTRIBUTION = "emberge"
 _NARROWEST_COLUMN = 40  # characters of a line of the table
+# The step whose example shows a component of another kind.
+_STEP_BY_KIND = {
+    **dict.fromkeys(STAGES, "merge"),
+    **dict.fromkeys(("loss", "sampler", "backbone"), "train"),
+}
 
 
 def sort_components(plugins: Plugins) -> list[Component]:
@@ -111,23 +117,47 @@ def build_component_pages(plugins: Plugins, name: str) -> list[dict[str, Any]]:
         raise PluginError(f"there is no component '{name}'{hint}")
     pages = []
     for component in components:
-        doc, example = _split_example(component.doc)
+        doc, example = _split_example(component, plugins)
         suffixes = list(component.type.suffixes) if component.kind == "reader" else []
         row = _build_component_row(component, plugins)
         pages.append({**row, "doc": doc, "example": example, "suffixes": suffixes})
     return pages
 
 
-def _split_example(doc: str) -> tuple[str, str]:
+def _split_example(component: Component, plugins: Plugins) -> tuple[str, str]:
     """Return a docstring without its last `Example:` block, and the block as a recipe or command line.
 
-    The block is one or more steps as they are written under `steps:`, or commands that begin with `emberge`.
+    The block is one or more steps as they are written under `steps:`, or commands that begin with `emberge`,
+    or some options, one a line, of the step `merge` or `train` that uses the component.
     """
-    prose, _, block = doc.partition("\n\nExample:\n")
+    prose, _, block = component.doc.partition("\n\nExample:\n")
     example = textwrap.dedent(block).strip()
-    if example and not example.startswith("emberge "):
-        example = "steps:\n" + textwrap.indent(example, "  ")
-    return prose, example
+    if not example or example.startswith("emberge "):
+        return prose, example
+    if component.kind in _STEP_BY_KIND and re.fullmatch(r"(\w+: .+\n)+", f"{example}\n"):
+        try:
+            example = _complete_step(example, plugins.find(_STEP_BY_KIND[component.kind], "step"))
+        except PluginError:  # the step's plugin is blocked
+            return prose, example
+    return prose, "steps:\n" + textwrap.indent(example, "  ")
+
+
+def _complete_step(example: str, step: Component) -> str:
+    """Return the example of a step with options of another example; `models` come with their own base."""
+    lines = textwrap.dedent(step.doc.partition("\n\nExample:\n")[2]).splitlines()
+    stated = _read_options(example.splitlines())
+    usual = _read_options(lines[2:])
+    if "models" in stated:
+        usual.pop("base", None)
+    return "\n".join(
+        [*lines[:2], *(f"    {name}: {text}" for name, text in {**usual, **stated}.items())]
+    )
+
+
+def _read_options(lines: Sequence[str]) -> dict[str, str]:
+    """Return the options of lines `name: value` by name."""
+    pairs = (line.strip().partition(": ") for line in lines)
+    return {name: text for name, _, text in pairs}
 
 
 def list_components(

@@ -92,14 +92,10 @@ class CrossEncoder(StockBackbone):
     CrossEncoder loads.
 
     Example:
-        reranker:
-          train:
-            model: ./base
-            data: ./mined.jsonl
-            loss: {infonce: {temperature: 1}}
-            negatives: hard_only
-            sampler: batch_shuffle
-            backbone: cross_encoder
+        data: ./mined.jsonl
+        loss: {infonce: {temperature: 1}}
+        negatives: hard_only
+        backbone: cross_encoder
     """
 
     kind: ClassVar[EmbeddingKind] = "pair_score"

@@ -95,13 +95,8 @@ class MultiVector(StockBackbone):
     BERT has the paper's markers. Saved models are stock folders, which MultiVectorEncoder loads.
 
     Example:
-        late:
-          train:
-            model: ./base
-            data: ./pairs.jsonl
-            loss: {infonce: {temperature: 1}}
-            sampler: batch_shuffle
-            backbone: {multi_vector: {dimension: 128, expansion: 32}}
+        loss: {infonce: {temperature: 1}}
+        backbone: {multi_vector: {dimension: 128, expansion: 32}}
     """
 
     kind: ClassVar[EmbeddingKind] = "token_vectors"

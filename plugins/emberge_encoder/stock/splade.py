@@ -28,13 +28,8 @@ class Splade(StockBackbone):
     them where a SPLADE begins: 8 leaves some hundred tokens of a text after a short training of such a head.
 
     Example:
-        sparse:
-          train:
-            model: ./base
-            data: ./pairs.jsonl
-            loss: [{infonce: {temperature: 1}}, {flops: {weight: 0.001}}]
-            sampler: batch_shuffle
-            backbone: splade
+        loss: [{infonce: {temperature: 1}}, {flops: {weight: 0.001}}]
+        backbone: splade
     """
 
     kind: ClassVar[EmbeddingKind] = "sparse"

@@ -37,13 +37,8 @@ class Group(MergeTransform):
     have a group. The recipe's weights are used inside the groups.
 
     Example:
-        merged:
-          merge:
-            models:
-            - {model: ./a1, group: a}
-            - {model: ./a2, group: a}
-            - {model: ./b, group: b}
-            strategy: [{group: {by: linear}}, slerp]
+        models: [{model: ./a1, group: a}, {model: ./a2, group: a}, {model: ./b, group: b}]
+        strategy: [{group: {by: linear}}, slerp]
     """
 
     by: MergeStrategy = component("linear")

@@ -21,11 +21,7 @@ class KeepBase(MergeStrategy):
     `merge` applies this strategy to the last link of every strategy in that merge.
 
     Example:
-        merged:
-          merge:
-            models: [./a, ./b]
-            base: ./base
-            strategy: {keep_base: {keep: 0.5, by: multi_slerp}}
+        strategy: {keep_base: {keep: 0.5, by: multi_slerp}}
     """
 
     keep: Annotated[float, NumberRange(least=0, below=1)]

@@ -23,11 +23,7 @@ TIES = chain(
     A density of 1 trims nothing, which is mergekit's default; the paper takes 0.2.
 
     Example:
-        merged:
-          merge:
-            models: [./a, ./b]
-            base: ./base
-            strategy: {ties: {density: 0.2}}
+        strategy: {ties: {density: 0.2}}
     """,
     density=1.0,
 )
@@ -42,11 +38,7 @@ DARE_LINEAR = chain(
     The chain `[drop, rescale, task_arithmetic]` (Yu et al., 2023, arXiv:2311.03099).
 
     Example:
-        merged:
-          merge:
-            models: [./a, ./b]
-            base: ./base
-            strategy: {dare_linear: {density: 0.5}}
+        strategy: {dare_linear: {density: 0.5}}
     """,
 )
 
@@ -59,11 +51,7 @@ DARE_TIES = chain(
     The chain `[drop, rescale, sign_consensus]` (Yu et al., 2023, arXiv:2311.03099).
 
     Example:
-        merged:
-          merge:
-            models: [./a, ./b]
-            base: ./base
-            strategy: {dare_ties: {density: 0.5}}
+        strategy: {dare_ties: {density: 0.5}}
     """,
     normalize=False,
 )
@@ -77,11 +65,7 @@ DELLA = chain(
     The chain `[drop_by_rank, rescale, sign_consensus]` (Deep et al., 2024, arXiv:2406.11617).
 
     Example:
-        merged:
-          merge:
-            models: [./a, ./b]
-            base: ./base
-            strategy: {della: {density: 0.5, epsilon: 0.1}}
+        strategy: {della: {density: 0.5, epsilon: 0.1}}
     """,
 )
 
@@ -94,11 +78,7 @@ DELLA_LINEAR = chain(
     The chain `[drop_by_rank, rescale, task_arithmetic]` (Deep et al., 2024, arXiv:2406.11617).
 
     Example:
-        merged:
-          merge:
-            models: [./a, ./b]
-            base: ./base
-            strategy: {della_linear: {density: 0.5, epsilon: 0.1}}
+        strategy: {della_linear: {density: 0.5, epsilon: 0.1}}
     """,
 )
 
@@ -111,11 +91,7 @@ BREADCRUMBS = chain(
     The chain `[trim_outliers, rescale, task_arithmetic]` (Davari and Belilovsky, 2023, arXiv:2312.06795).
 
     Example:
-        merged:
-          merge:
-            models: [./a, ./b]
-            base: ./base
-            strategy: {breadcrumbs: {density: 0.9, gamma: 0.01}}
+        strategy: {breadcrumbs: {density: 0.9, gamma: 0.01}}
     """,
     rescale_mode="none",
 )
@@ -129,11 +105,7 @@ BREADCRUMBS_TIES = chain(
     The chain `[trim_outliers, rescale, sign_consensus]` (Davari and Belilovsky, 2023, arXiv:2312.06795).
 
     Example:
-        merged:
-          merge:
-            models: [./a, ./b]
-            base: ./base
-            strategy: {breadcrumbs_ties: {density: 0.9, gamma: 0.01}}
+        strategy: {breadcrumbs_ties: {density: 0.9, gamma: 0.01}}
     """,
     rescale_mode="none",
     normalize=False,
@@ -148,11 +120,7 @@ SCE = chain(
     The chain `[select_variance, energy_weights, sign_consensus]` (Wan et al., 2024, arXiv:2408.07990).
 
     Example:
-        merged:
-          merge:
-            models: [./a, ./b]
-            base: ./base
-            strategy: {sce: {select_topk: 0.5}}
+        strategy: {sce: {select_topk: 0.5}}
     """,
     elect="unweighted",
 )
@@ -165,11 +133,7 @@ SCE_UNANIMOUS = chain(
     The chain `[unanimous, task_arithmetic]`, with shares for weights (arXiv:2602.05787, eqs. 7 and 8).
 
     Example:
-        merged:
-          merge:
-            models: [./a, ./b]
-            base: ./base
-            strategy: sce_unanimous
+        strategy: sce_unanimous
     """,
     normalize=True,
 )

@@ -47,11 +47,7 @@ class IsoC(Spectral):
     """Flatten the sum's spectrum: U · mean(sigma) · Vᵀ (Marczak et al., 2025, arXiv:2502.04959).
 
     Example:
-        merged:
-          merge:
-            models: [./a, ./b]
-            base: ./base
-            strategy: iso_c
+        strategy: iso_c
     """
 
     def merge_matrices(self, deltas: Tensor) -> Tensor:
@@ -71,11 +67,7 @@ class TsvM(Spectral):
     (Gargiulo et al., 2024, arXiv:2412.00081).
 
     Example:
-        merged:
-          merge:
-            models: [./a, ./b]
-            base: ./base
-            strategy: tsv_m
+        strategy: tsv_m
     """
 
     def merge_matrices(self, deltas: Tensor) -> Tensor:
@@ -100,11 +92,7 @@ class Wudi(Spectral):
     d_i / |d_i|² (Cheng et al., 2025, arXiv:2503.08099; the paper uses gradient descent).
 
     Example:
-        merged:
-          merge:
-            models: [./a, ./b]
-            base: ./base
-            strategy: wudi
+        strategy: wudi
     """
 
     def merge_matrices(self, deltas: Tensor) -> Tensor:

@@ -14,10 +14,8 @@ class Linear(MergeStrategy):
     W = Σ αᵢ Wᵢ / Σ αᵢ. With `normalize: false` the weighted sum is not divided.
 
     Example:
-        merged:
-          merge:
-            models: [{model: ./a, weight: 0.7}, {model: ./b, weight: 0.3}]
-            strategy: linear
+        models: [{model: ./a, weight: 0.7}, {model: ./b, weight: 0.3}]
+        strategy: linear
     """
 
     normalize: bool = True
@@ -39,10 +37,8 @@ class Passthrough(MergeStrategy):
     """Take the weights of the only model, multiplied by `scale`.
 
     Example:
-        merged:
-          merge:
-            models: ./a
-            strategy: {passthrough: {scale: 0.5}}
+        models: ./a
+        strategy: {passthrough: {scale: 0.5}}
     """
 
     scale: PerTensor = PerTensor(1.0)
@@ -64,11 +60,7 @@ class TaskArithmetic(MergeStrategy):
     shares: three models of weight 1 move the base by the sum of their changes.
 
     Example:
-        merged:
-          merge:
-            models: [./a, ./b]
-            base: ./base
-            strategy: {task_arithmetic: {scale: 0.8}}
+        strategy: {task_arithmetic: {scale: 0.8}}
     """
 
     scale: PerTensor = PerTensor(1.0)

@@ -66,8 +66,9 @@ class Merge(Step):
     Example:
         merged:
           merge:
-            models: [{model: ./a, weight: 0.6}, {model: ./b, weight: 0.4}]
-            strategy: linear
+            models: [./a, ./b]
+            base: ./base
+            strategy: {ties: {density: 0.2}}
     """
 
     produces = "model"

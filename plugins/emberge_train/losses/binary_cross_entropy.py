@@ -21,14 +21,10 @@ class BinaryCrossEntropy(Loss):
     its own rows.
 
     Example:
-        reranker:
-          train:
-            model: ./base
-            data: ./mined.jsonl
-            loss: binary_cross_entropy
-            negatives: hard_only
-            sampler: batch_shuffle
-            backbone: cross_encoder
+        data: ./mined.jsonl
+        loss: binary_cross_entropy
+        negatives: hard_only
+        backbone: cross_encoder
     """
 
     scale: Positive = 1.0

@@ -23,12 +23,8 @@ class CoSENT(Loss):
     only its own rows.
 
     Example:
-        trained:
-          train:
-            model: ./base
-            data: ./scored.jsonl
-            loss: {cosent: {scale: 20}}
-            sampler: batch_shuffle
+        data: ./scored.jsonl
+        loss: {cosent: {scale: 20}}
     """
 
     scale: Positive = 20.0

@@ -27,12 +27,9 @@ class EmbeddingDistillation(GuidedLoss):
     teacher's. The student's queries can then search documents that the teacher embedded.
 
     Example:
-        small:
-          train:
-            model: ./shallow
-            data: {path: ./texts.jsonl, task: text}
-            loss: {embedding_distillation: {guide: {model: ./teacher}}}
-            sampler: batch_shuffle
+        model: ./shallow
+        data: {path: ./texts.jsonl, task: text}
+        loss: {embedding_distillation: {guide: {model: ./teacher}}}
     """
 
     distance: Literal["cosine", "l2"] = "cosine"
@@ -71,12 +68,7 @@ class KeepSpace(GuidedLoss):
     losses, `weight` sets how strongly the old space is kept.
 
     Example:
-        trained:
-          train:
-            model: ./base
-            data: ./pairs.jsonl
-            loss: [infonce, {keep_space: {guide: {model: ./old}, weight: 0.3}}]
-            sampler: batch_shuffle
+        loss: [infonce, {keep_space: {guide: {model: ./old}, weight: 0.3}}]
     """
 
     @property

@@ -26,13 +26,8 @@ class FLOPS(Loss):
     `weight` decides how sparse vectors get.
 
     Example:
-        sparse:
-          train:
-            model: ./base
-            data: ./pairs.jsonl
-            loss: [{infonce: {temperature: 1}}, {flops: {documents: 3e-3, queries: 5e-3}}]
-            sampler: batch_shuffle
-            backbone: splade
+        loss: [{infonce: {temperature: 1}}, {flops: {documents: 3e-3, queries: 5e-3}}]
+        backbone: splade
     """
 
     documents: NonNegative = 3e-5

@@ -129,12 +129,7 @@ class InfoNCE(Loss):
     square.
 
     Example:
-        trained:
-          train:
-            model: ./base
-            data: ./pairs.jsonl
-            loss: {infonce: {temperature: 0.05}}
-            sampler: batch_shuffle
+        loss: {infonce: {temperature: 0.05}}
     """
 
     temperature: Positive = 0.02

@@ -83,12 +83,7 @@ class Matryoshka(OuterLoss):
     for all sizes.
 
     Example:
-        trained:
-          train:
-            model: ./base
-            data: ./pairs.jsonl
-            loss: {matryoshka: {loss: infonce, dims: [768, 256, 64]}}
-            sampler: batch_shuffle
+        loss: {matryoshka: {loss: infonce, dims: [768, 256, 64]}}
     """
 
     loss: tuple[Loss, ...]

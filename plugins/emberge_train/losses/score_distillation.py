@@ -24,12 +24,8 @@ class MarginMSE(Loss):
     compares only its own rows.
 
     Example:
-        trained:
-          train:
-            model: ./base
-            data: ./scored.jsonl
-            loss: margin_mse
-            sampler: batch_shuffle
+        data: ./scored.jsonl
+        loss: margin_mse
     """
 
     cross_rank: bool = False
@@ -65,12 +61,8 @@ class KLDistillation(GuidedLoss):
     The model may then be a student of another size, and in a step `distil` the guide is its teacher.
 
     Example:
-        trained:
-          train:
-            model: ./base
-            data: ./scored.jsonl
-            loss: {kl_distillation: {temperature: 0.05}}
-            sampler: batch_shuffle
+        data: ./scored.jsonl
+        loss: {kl_distillation: {temperature: 0.05}}
     """
 
     temperature: Positive = 0.05

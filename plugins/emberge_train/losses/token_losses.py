@@ -72,13 +72,9 @@ class MLM(HiddenTokens):
     by the model's own head or its input embeddings, in blocks and only for the chosen tokens.
 
     Example:
-        adapted:
-          train:
-            model: ./base
-            data: {path: ./texts.jsonl, task: text}
-            loss: {mlm: {share: 0.3}}
-            sampler: {batch_shuffle: {batch_size: 64}}
-            backbone: {text_encoder: {attention: bidirectional, pooling: mean}}
+        data: {path: ./texts.jsonl, task: text}
+        loss: {mlm: {share: 0.3}}
+        backbone: {text_encoder: {attention: bidirectional, pooling: mean}}
     """
 
     def __call__(self, hidden: Tensor, labels: Tensor, head: Callable[[Tensor], Tensor]) -> Tensor:
@@ -95,13 +91,9 @@ class MNTP(HiddenTokens):
     masked: 0.8, random: 0.1`. The first token of a text has no state before it and is never chosen.
 
     Example:
-        adapted:
-          train:
-            model: ./base
-            data: {path: ./texts.jsonl, task: text}
-            loss: {mntp: {share: 0.3}}
-            sampler: {batch_shuffle: {batch_size: 64}}
-            backbone: {text_encoder: {attention: bidirectional, pooling: mean}}
+        data: {path: ./texts.jsonl, task: text}
+        loss: {mntp: {share: 0.3}}
+        backbone: {text_encoder: {attention: bidirectional, pooling: mean}}
     """
 
     def corrupt(self, tokens: Tokens, seed: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
@@ -121,13 +113,10 @@ class CausalLM(TokenLoss):
     is hidden, so the model needs causal attention and no mask token.
 
     Example:
-        pretrained:
-          train:
-            model: ./start
-            data: {path: ./texts.jsonl, task: text}
-            loss: causal_lm
-            sampler: {batch_shuffle: {batch_size: 64}}
-            backbone: {text_encoder: {pooling: last}}
+        model: ./start
+        data: {path: ./texts.jsonl, task: text}
+        loss: causal_lm
+        backbone: {text_encoder: {pooling: last}}
     """
 
     @property

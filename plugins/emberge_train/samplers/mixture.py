@@ -44,12 +44,9 @@ class Mixture(Sampler):
     each set gives its share of them; a set on a hub needs no more rows (`first`) than contain that share.
 
     Example:
-        adapted:
-          train:
-            model: ./base
-            data: [{path: ./english.jsonl}, {path: ./code.jsonl}, {path: ./mathematics.jsonl}]
-            loss: mlm
-            sampler: {mixture: {shares: {english: 0.8}, batch_tokens: 8192}}
+        data: [{path: ./english.jsonl}, {path: ./code.jsonl}, {path: ./mathematics.jsonl}]
+        loss: mlm
+        sampler: {mixture: {shares: {english: 0.8}, batch_tokens: 8192}}
     """
 
     shares: Mapping[str, PositiveShare] = field(default_factory=dict)

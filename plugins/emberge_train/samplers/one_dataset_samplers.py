@@ -148,12 +148,7 @@ class BatchShuffle(OneDataset):
     dataset's `weight` is ignored; `proportional` uses it.
 
     Example:
-        trained:
-          train:
-            model: ./base
-            data: ./pairs.jsonl
-            loss: infonce
-            sampler: {batch_shuffle: {batch_size: 64}}
+        sampler: {batch_shuffle: {batch_size: 64}}
     """
 
     def batches(self, pool: Pool, seed: int) -> Batches:
@@ -169,12 +164,8 @@ class TaskSequential(TaskOrder):
     Each row comes once an epoch.
 
     Example:
-        trained:
-          train:
-            model: ./base
-            data: ./datasets.yaml
-            loss: infonce
-            sampler: {task_sequential: {order: [sts, retrieval]}}
+        data: ./datasets.yaml
+        sampler: {task_sequential: {order: [sts, retrieval]}}
     """
 
     def batches(self, pool: Pool, seed: int) -> Batches:
@@ -199,12 +190,8 @@ class DatasetSequential(TaskOrder):
     and MS MARCO passage. Each row comes once an epoch.
 
     Example:
-        trained:
-          train:
-            model: ./base
-            data: ./datasets.yaml
-            loss: infonce
-            sampler: {dataset_sequential: {pin_last: [nq]}}
+        data: ./datasets.yaml
+        sampler: {dataset_sequential: {pin_last: [nq]}}
     """
 
     pin_last: tuple[str, ...] = ()

@@ -27,12 +27,8 @@ class Proportional(OneDataset):
     `batch_shuffle`, but `batch_shuffle` takes each row exactly once an epoch.
 
     Example:
-        trained:
-          train:
-            model: ./base
-            data: ./datasets.yaml
-            loss: infonce
-            sampler: {proportional: {weight: {by_task: {sts: 2}}}}
+        data: ./datasets.yaml
+        sampler: {proportional: {weight: {by_task: {sts: 2}}}}
     """
 
     weight: PerDataset[Positive] = field(default_factory=lambda: PerDataset(default=1.0))

@@ -26,12 +26,8 @@ class TwoStage(OneDataset):
     Each further epoch repeats both, with a new sample.
 
     Example:
-        trained:
-          train:
-            model: ./base
-            data: ./datasets.yaml
-            loss: infonce
-            sampler: two_stage
+        data: ./datasets.yaml
+        sampler: two_stage
     """
 
     def batches(self, pool: Pool, seed: int) -> Batches:

@@ -114,6 +114,19 @@ def test_the_example_of_a_docstring_is_shown_as_a_recipe_that_parses() -> None:
     assert describe_component(found, "shown").count("strategy: shown") == 1
 
 
+def test_an_example_of_some_options_is_shown_in_a_whole_step() -> None:
+    ties, slerp, cosent = (
+        build_component_pages(INSTALLED, name)[0]["example"] for name in ("ties", "slerp", "cosent")
+    )
+    assert (
+        "    merge:\n      models: [./a, ./b]\n      base: ./base\n      strategy: {ties:" in ties
+    )
+    assert "base" not in slerp, "of models that it states the base is stated too"
+    assert "      data: ./scored.jsonl\n      loss: {cosent: {scale: 20}}\n      sampler:" in cosent
+    (page,) = build_component_pages(load_plugins(block=("merge",)), "layer_softmax")
+    assert page["example"] == "strategy: {layer_softmax: {temperature: 1.0}}", "without the step"
+
+
 @dataclass(frozen=True)
 class Curve:
     """Curve. `steepness` is its greatest slope."""

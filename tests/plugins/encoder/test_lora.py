@@ -148,5 +148,5 @@ def test_what_an_adapter_cannot_hold_is_refused_before_training(
 
 def test_the_documented_example_is_not_refused(bert: Path) -> None:
     example = inspect.cleandoc(TextEncoder.__doc__ or "").partition("Example:\n")[2]
-    options = yaml.safe_load(example)["trained"]["train"]["backbone"]["text_encoder"]
+    options = yaml.safe_load(example)["backbone"]["text_encoder"]
     assert not from_json(TextEncoder, options | {"max_length": 16}).describe(bert).problems

@@ -21,11 +21,7 @@ class Drop(MergeTransform):
     number of workers or order. Follow it with `rescale` (Yu et al., 2023, arXiv:2311.03099).
 
     Example:
-        merged:
-          merge:
-            models: [./a, ./b]
-            base: ./base
-            strategy: [{drop: {density: 0.5}}, rescale, task_arithmetic]
+        strategy: [{drop: {density: 0.5}}, rescale, task_arithmetic]
     """
 
     density: PerModel = PerModel(1.0, within=(0, 1))

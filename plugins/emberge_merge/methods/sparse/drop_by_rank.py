@@ -22,11 +22,7 @@ class DropByRank(MergeTransform):
     row, and a row of one element uses `density` (Deep et al., 2024, arXiv:2406.11617).
 
     Example:
-        merged:
-          merge:
-            models: [./a, ./b]
-            base: ./base
-            strategy: [{drop_by_rank: {density: 0.5, epsilon: 0.1}}, rescale, sign_consensus]
+        strategy: [{drop_by_rank: {density: 0.5, epsilon: 0.1}}, rescale, sign_consensus]
     """
 
     density: PerModel = PerModel(1.0, within=(0, 1))

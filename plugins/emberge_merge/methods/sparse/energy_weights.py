@@ -17,11 +17,7 @@ class EnergyWeights(MergeTransform):
     weights are not used.
 
     Example:
-        merged:
-          merge:
-            models: [./a, ./b]
-            base: ./base
-            strategy: [{select_variance: {select_topk: 0.5}}, energy_weights, sign_consensus]
+        strategy: [{select_variance: {select_topk: 0.5}}, energy_weights, sign_consensus]
     """
 
     least_energy: NonNegative = 0.0

@@ -26,11 +26,7 @@ class Rescale(MergeTransform):
     delta unchanged (Yu et al., 2023, arXiv:2311.03099); `none` does nothing.
 
     Example:
-        merged:
-          merge:
-            models: [./a, ./b]
-            base: ./base
-            strategy: [{drop: {density: 0.5}}, {rescale: {rescale_mode: inverse_density}}, task_arithmetic]
+        strategy: [{drop: {density: 0.5}}, {rescale: {rescale_mode: inverse_density}}, task_arithmetic]
     """
 
     rescale_mode: Literal["l1", "inverse_density", "none"] = "l1"

@@ -25,11 +25,7 @@ class SelectVariance(Ranking):
     everything (Wan et al., 2024, arXiv:2408.07990).
 
     Example:
-        merged:
-          merge:
-            models: [./a, ./b]
-            base: ./base
-            strategy: [{select_variance: {select_topk: 0.5}}, sign_consensus]
+        strategy: [{select_variance: {select_topk: 0.5}}, sign_consensus]
     """
 
     select_topk: PerTensor = PerTensor(1.0, within=(0, 1))

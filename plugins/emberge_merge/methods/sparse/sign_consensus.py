@@ -23,11 +23,7 @@ class SignConsensus(MergeStrategy):
     al., 2023). Put `trim` before this link: the chain of both is `ties`.
 
     Example:
-        merged:
-          merge:
-            models: [./a, ./b]
-            base: ./base
-            strategy: {sign_consensus: {elect: unweighted}}
+        strategy: {sign_consensus: {elect: unweighted}}
     """
 
     normalize: bool = True

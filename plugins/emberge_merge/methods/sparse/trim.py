@@ -30,11 +30,7 @@ class Trim(Ranking):
     A density of 1 keeps all, 0 none (Yadav et al., 2023).
 
     Example:
-        merged:
-          merge:
-            models: [./a, ./b]
-            base: ./base
-            strategy: [{trim: {density: 0.2}}, sign_consensus]
+        strategy: [{trim: {density: 0.2}}, sign_consensus]
     """
 
     density: PerModel = PerModel(0.5, within=(0, 1))
@@ -65,11 +61,7 @@ class TrimOutliers(Ranking):
     Belilovsky, 2023, arXiv:2312.06795).
 
     Example:
-        merged:
-          merge:
-            models: [./a, ./b]
-            base: ./base
-            strategy: [{trim_outliers: {density: 0.9, gamma: 0.01}}, task_arithmetic]
+        strategy: [{trim_outliers: {density: 0.9, gamma: 0.01}}, task_arithmetic]
     """
 
     density: PerModel = PerModel(1.0, within=(0, 1))

@@ -19,11 +19,7 @@ class Unanimous(MergeTransform):
     The sign rule that BOOM's text prints for SCE (arXiv:2602.05787, eqs. 7 and 8).
 
     Example:
-        merged:
-          merge:
-            models: [./a, ./b]
-            base: ./base
-            strategy: [unanimous, task_arithmetic]
+        strategy: [unanimous, task_arithmetic]
     """
 
     base_policy = "required"

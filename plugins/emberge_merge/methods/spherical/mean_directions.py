@@ -67,10 +67,8 @@ class MultiSlerp(GramStrategy):
     of the whole model as one vector too.
 
     Example:
-        merged:
-          merge:
-            models: [./a, ./b, ./c]
-            strategy: multi_slerp
+        models: [./a, ./b, ./c]
+        strategy: multi_slerp
     """
 
     mode: Literal["log", "projected"] = "log"
@@ -104,10 +102,8 @@ class Karcher(GramStrategy):
     inner products: about a hundred values, without further passes over the weights.
 
     Example:
-        merged:
-          merge:
-            models: [./a, ./b, ./c]
-            strategy: karcher
+        models: [./a, ./b, ./c]
+        strategy: karcher
     """
 
     max_iter: Annotated[int, NumberRange(least=1, most=10**6)] = 100

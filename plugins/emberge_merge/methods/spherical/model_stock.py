@@ -24,11 +24,7 @@ class ModelStock(MergeStrategy):
     The artifact's `weights_by_layer` has each layer's t: the mean over the layer's elements.
 
     Example:
-        merged:
-          merge:
-            models: [./a, ./b]
-            base: ./base
-            strategy: model_stock
+        strategy: model_stock
     """
 
     clamp: bool = True

@@ -24,10 +24,8 @@ class Slerp(GramStrategy):
     base are linear.
 
     Example:
-        merged:
-          merge:
-            models: [./a, ./b]
-            strategy: {slerp: {t: 0.3}}
+        models: [./a, ./b]
+        strategy: {slerp: {t: 0.3}}
     """
 
     t: PerTensor = PerTensor(0.5, within=(0, 1))
@@ -53,10 +51,8 @@ class Nuslerp(GramStrategy):
     interpolated and the result is added to the base.
 
     Example:
-        merged:
-          merge:
-            models: [{model: ./a, weight: 0.7}, {model: ./b, weight: 0.3}]
-            strategy: nuslerp
+        models: [{model: ./a, weight: 0.7}, {model: ./b, weight: 0.3}]
+        strategy: nuslerp
     """
 
     arity = range(2, 3)
@@ -84,10 +80,8 @@ class SequentialSlerp(GramStrategy):
     order.
 
     Example:
-        merged:
-          merge:
-            models: [./a, ./b, ./c]
-            strategy: sequential_slerp
+        models: [./a, ./b, ./c]
+        strategy: sequential_slerp
     """
 
     arity = range(2, 1_000_000)
