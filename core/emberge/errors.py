@@ -39,7 +39,7 @@ class CheckpointError(EmbergeError):
 
 
 class UnwrittenError(CheckpointError):
-    """A write that failed; the inputs may be sound."""
+    """A write that failed or has no room; the inputs may be sound."""
 
     exit_code = 1
 

@@ -1,4 +1,4 @@
-"""The interpreter of this process: its command, packages, heap, garbage collection and end."""
+"""The interpreter of this process: its command, packages, heap, garbage collection, signals and end."""
 
 from __future__ import annotations
 
@@ -7,8 +7,10 @@ import ctypes
 import gc
 import importlib.util
 import os
+import signal
 import sys
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -80,6 +82,58 @@ def pause_collections(*, freeze: bool = False) -> Iterator[None]:
         if freeze:
             gc.freeze()
         gc.enable()
+
+
+REPEAT_SECONDS = 1.0
+"""Seconds after a signal in which a second one counts as the same: groups and supervisors send it twice."""
+
+
+class DelayedInterrupt:
+    """A context that delays the first Ctrl-C or SIGTERM until the work in it can stop; the next acts at once.
+
+    Signals without a handler in Python are not delayed, nor is any outside the main thread. The `notice` is
+    written to standard error when a signal is delayed.
+    """
+
+    def __init__(self, notice: str = "") -> None:
+        self._notice, self._since = notice, 0.0
+        self._number: int | None = None
+        self._handlers: dict[int, Any] = {}
+
+    @property
+    def is_pending(self) -> bool:
+        """True if a signal is delayed now."""
+        return self._number is not None
+
+    def __enter__(self) -> DelayedInterrupt:
+        """Delay signals from now on."""
+        if threading.current_thread() is threading.main_thread():
+            handlers = {n: signal.getsignal(n) for n in (signal.SIGINT, signal.SIGTERM)}
+            self._handlers = {n: handler for n, handler in handlers.items() if callable(handler)}
+        for number in self._handlers:
+            signal.signal(number, self._keep_signal)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Put the handlers back, and deliver a signal that is still delayed."""
+        for number, handler in self._handlers.items():
+            signal.signal(number, handler)
+        if self.is_pending:
+            self.raise_signal()
+
+    def _keep_signal(self, number: int, _: object) -> None:
+        if not self.is_pending:
+            self._number, self._since = number, time.monotonic()
+            os.write(2, self._notice.encode())  # print could be what was interrupted
+        elif time.monotonic() - self._since >= REPEAT_SECONDS:
+            self.raise_signal()
+
+    def raise_signal(self) -> NoReturn:
+        """Raise what the delayed signal's handler raises; KeyboardInterrupt if it raises nothing."""
+        number, self._number = self._number, None
+        if number is not None:
+            self._handlers[number](number, None)
+        raise KeyboardInterrupt
 
 
 def leave_process(code: int) -> NoReturn:

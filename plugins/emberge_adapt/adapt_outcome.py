@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from emberge import StepResult
+from emberge import Artifact, StepResult
+from emberge.contracts import DataDetails, MergeDetails
 from emberge.wording import count_noun
 
 from emberge_adapt.adapt_plan import FEWEST_TEST_QUERIES, AdaptPlan
-from emberge_adapt.recipe_text import MODEL, REPORT, SCORES
+from emberge_adapt.recipe_text import CLEAN, FOUND, MODEL, REPORT, SCORES
 
 if TYPE_CHECKING:
     from emberge_evaluate import Comparison, Scores
@@ -35,6 +36,8 @@ class AdaptOutcome(os.PathLike[str]):
     out: Path
     evaluation: Scores
     plan: AdaptPlan
+    artifacts: Mapping[str, Artifact]
+    """Records of the cleaned rows, the merge and, if its weights were searched, the search, by step."""
 
     def __fspath__(self) -> str:
         """Return the path of the model's folder as text."""
@@ -96,6 +99,8 @@ class AdaptOutcome(os.PathLike[str]):
     def _list_rows(self) -> Iterator[tuple[str, str]]:
         yield "gain", self._describe_gain()
         yield "single", self._describe_best_member()
+        yield "base share", self._explain_base_share()
+        yield "left out", self._describe_left_out()
         yield "elsewhere", self._describe_forgetting()
         yield "model", self.model
         yield "tables", str(self.out / SCORES / "scores.md")
@@ -105,9 +110,9 @@ class AdaptOutcome(os.PathLike[str]):
     def _advise(self) -> Iterator[tuple[str, str]]:
         """Yield what to do next, and what would help if a requirement is not met."""
         if any(one.demand == "forgetting" for one in self.evaluation.requirements if not one.met):
-            remedy = (
-                "print the recipe by --print and write keep: 0.7 into its merge, or fewer epochs"
-            )
+            members = ", ".join(f"${step}" for step in self.plan.member_steps)
+            merge = f"{{models: [{members}], base: *base, keep: 0.7}}"
+            remedy = f"print the recipe by --print and write merge: {merge}, or fewer epochs"
             yield "forgotten", remedy
         if self.has_gain:
             yield "next", f"emberge publish --dry-run {self.model} OWNER/NAME"
@@ -149,7 +154,28 @@ class AdaptOutcome(os.PathLike[str]):
         best = max(values, key=lambda name: values[name])
         comparison = self.evaluation.find_difference(model, _IN_DOMAIN, best)
         difference = f", the model {format_difference(comparison)}" if comparison else ""
-        return f"{best} alone {100 * values[best]:.1f}{difference}"
+        alone = f"{best} alone {100 * values[best]:.1f}"
+        return f"{alone}{difference}; its model without the merge: {self.out / best}"
+
+    def _explain_base_share(self) -> str:
+        """Return the base's share in the merge, and how it was chosen."""
+        if FOUND not in self.artifacts:
+            reason = f"{count_noun(self.plan.dev_rows, 'row')} to choose by cannot tell more"
+            return f"50 % of the merge, as {reason}"
+        details = self.artifacts[MODEL].details
+        assert isinstance(details, MergeDetails)
+        *_, share = details.weights.values()
+        equal = f"with equal weights it is {self.plan.base_share:.0%}"
+        return f"{share:.0%} of the merge; {equal}. {self.artifacts[FOUND].figures[0].caption}"
+
+    def _describe_left_out(self) -> str:
+        """Return how many rows decontamination took, and why."""
+        details = self.artifacts[CLEAN].details
+        assert isinstance(details, DataDetails)
+        counts = details.changes.values()
+        dropped, rows = sum(one.dropped for one in counts), sum(one.rows for one in counts)
+        left_out = f"{dropped:,} of {count_noun(rows, 'row')} to train on"
+        return f"{left_out}: those that contain a query of the test or of the rows to choose by"
 
     def _describe_forgetting(self) -> str:
         for one in self.evaluation.forgetting:

@@ -17,6 +17,7 @@ from emberge import (
     Plugins,
     RecipeError,
     RequirementError,
+    StepResult,
     check_recipe,
     load_plugins,
     parse_recipe,
@@ -42,7 +43,7 @@ from emberge_adapt.adapt_plan import (
     require_effort,
 )
 from emberge_adapt.data_facts import DataFacts, read_data_facts
-from emberge_adapt.recipe_text import SCORES, write_recipe
+from emberge_adapt.recipe_text import CLEAN, FOUND, MODEL, SCORES, write_recipe
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -188,7 +189,7 @@ def _locate_encoder(model: str, plugins: Plugins) -> Path:
 def run_adaptation(
     adaptation: Adaptation, out: Path, plugins: Plugins, *, machine: Machine, quiet: bool = False
 ) -> AdaptOutcome:
-    """Check and run the recipe in `out`, or go on where an earlier call stopped; return the outcome.
+    """Check and run the recipe in `out`, where steps that an earlier call did are kept; return the outcome.
 
     The preview and warnings are printed before the work starts, unless it is `quiet`. If requirements on gain
     or forgetting are not met, the outcome still is complete.
@@ -204,7 +205,9 @@ def run_adaptation(
     report.raise_errors()
     with contextlib.suppress(RequirementError):  # the outcome names what is missing
         run_recipe(recipe, out, plugins, machine=machine, quiet=quiet)
-    return AdaptOutcome(out, read_scores(out / SCORES), adaptation.plan)
+    steps = [CLEAN, MODEL, *([FOUND] if adaptation.plan.finds_weights else [])]
+    artifacts = {step: StepResult(step, out / step).artifact for step in steps}
+    return AdaptOutcome(out, read_scores(out / SCORES), adaptation.plan, artifacts)
 
 
 def adapt(
@@ -231,7 +234,7 @@ def adapt(
     Raises:
         DataError: before any work, if the data cannot be used.
         CheckpointError: before any work, if the model does not exist or is no encoder.
-        RecipeError: before any work, if an option is wrong, or `out` has another run.
+        RecipeError: before any work, if an option is wrong.
     """
     plugins = load_plugins()
     request = AdaptRequest(
@@ -252,7 +255,7 @@ def run_verb(options: argparse.Namespace, plugins: Plugins) -> int:
     """Print the recipe, or run it and print the outcome; return the exit code.
 
     Raises:
-        RecipeError: if --out is missing or belongs to another run.
+        RecipeError: if --out is missing.
     """
     request = AdaptRequest(
         data=options.data,

@@ -17,8 +17,8 @@ from emberge_adapt.data_facts import COVERED_SHARE
 if TYPE_CHECKING:
     from jinja2 import Template
 
-# Steps of the recipe that others read: the merged model, the scores, the report.
-MODEL, SCORES, REPORT = "model", "scores", "report"
+# Steps of the recipe whose results the outcome reads: rows, weights, the merged model, scores, report.
+CLEAN, FOUND, MODEL, SCORES, REPORT = "clean", "found", "model", "scores", "report"
 # Points that the model may lose on tasks of other domains.
 FORGETTING_LIMIT = 3
 _TEMPLATE = Path(__file__).with_name("recipe.yaml.j2")

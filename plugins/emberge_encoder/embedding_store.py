@@ -65,7 +65,7 @@ class EmbeddingStore:
         *,
         model_key: str,
         token_budget: int | None = None,
-        progress: Callable[..., None] | None = None,
+        progress: Callable[[int, int, str], None] | None = None,
         ranks: RankGroup = SINGLE_RANK,
         model_name: str = "the model",
     ) -> None:
@@ -168,7 +168,7 @@ class EmbeddingStore:
         ]
         return Vectors(self.encoder.dimension, files, np.argsort(order)[inverse])
 
-    def _show_progress(self, before: int, total: int) -> Callable[..., None] | None:
+    def _show_progress(self, before: int, total: int) -> Callable[[int, int, str], None] | None:
         report = self._progress
         if report is None:
             return None

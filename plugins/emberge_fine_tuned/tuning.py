@@ -61,7 +61,7 @@ class Tuning(Trainee):
         options: TuningOptions,
         setting: Setting,
         seed: int,
-        progress: Callable[..., None] = lambda *_: None,
+        progress: Callable[[int, int, str], None] = lambda *_: None,
     ) -> None:
         self.head_task, self.progress = head_task, progress
         self.options, self.setting, self.seed = options, setting, seed

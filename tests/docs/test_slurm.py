@@ -28,10 +28,11 @@ def start(script: str, folder: Path, task: int = 0) -> subprocess.Popen[str]:
     )
 
 
-def wait_for(job: subprocess.Popen[str], code: int = 0) -> None:
-    """Wait for a job's end, which has this exit code."""
+def wait_for(job: subprocess.Popen[str], code: int = 0) -> str:
+    """Wait for a job's end, which has this exit code, and return what it said."""
     said = job.communicate(timeout=300)[1]
     assert job.returncode == code, said
+    return said
 
 
 def read_member(folder: Path, task: int) -> bytes:
@@ -60,7 +61,8 @@ def test_a_preempted_member_that_is_queued_again_has_the_bytes_of_one_that_was_n
             while job.poll() is None and not list(folder.glob("out/1/**/state*")):
                 time.sleep(0.02)
             job.send_signal(signal.SIGTERM)
-            wait_for(job, 143)
+            *_, step = wait_for(job, 143).strip().rpartition("here: member after optimizer step ")
+            assert list(folder.glob(f"out/1/.work/*/states/step-{step}"))
             job = start("member.sbatch", folder, task)
         wait_for(job)
     assert read_member(folder, 1) == read_member(tmp_path / "calm", 1)

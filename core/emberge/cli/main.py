@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING
 from emberge.cli.arguments import list_plugin_files, parse, requires_plugins
 from emberge.cli.verbs import VERBS
 from emberge.errors import EmbergeError
-from emberge.interpreter import leave_process, refuse_exits, set_torch_defaults
+from emberge.interpreter import REPEAT_SECONDS, leave_process, refuse_exits, set_torch_defaults
 from emberge.wording import make_printable
 
 if TYPE_CHECKING:
@@ -29,8 +29,6 @@ if TYPE_CHECKING:
 
 
 _LONGEST_LINE = 4000  # characters of an error, which may quote a file
-RAISE_AGAIN_SECONDS = 2.0
-"""Seconds after a signal in which a second one counts as the same: groups and supervisors send it twice."""
 
 
 class Terminated(KeyboardInterrupt):
@@ -87,7 +85,8 @@ def _run_verb(words: list[str]) -> int:
             return verb.call(options, plugins)
     except KeyboardInterrupt as error:
         if verb.resumes:
-            error.add_note("the same command goes on from here")
+            recipes = importlib.import_module("emberge.recipes")
+            error.add_note(recipes.describe_continuation(options.out))
         raise
 
 
@@ -100,11 +99,11 @@ def interrupted_by_signals() -> Iterator[None]:
     if threading.current_thread() is not threading.main_thread():
         yield  # emberge runs inside another program's process
         return
-    last = -RAISE_AGAIN_SECONDS
+    last = -REPEAT_SECONDS
 
     def interrupt(number: int, _: object) -> None:
         nonlocal last
-        if time.monotonic() - last >= RAISE_AGAIN_SECONDS:
+        if time.monotonic() - last >= REPEAT_SECONDS:
             last = time.monotonic()
             raise Terminated if number == signal.SIGTERM else KeyboardInterrupt
 

@@ -104,10 +104,10 @@ class EncodePlan:
 class PassResult:
     """Loss and counts of tokens of a training pass on one rank.
 
-    `loss` is the rank's share of the batch's loss, detached and on the device. `tokens` is the number of
-    tokens without padding, and `padded_tokens` the number with padding; activations were kept for
-    `kept_tokens` of those. `counts` are the model's own counts of the whole batch on all ranks, which
-    `metrics` reads.
+    `loss` is detached and on the device: this rank's share of the batch's loss, and the loss of the whole
+    batch in what `Trainee.backward` returns. `tokens` is the number of tokens without padding, and
+    `padded_tokens` the number with padding; activations were kept for `kept_tokens` of those. `counts` are
+    the model's own counts of the whole batch on all ranks, which `metrics` reads.
     """
 
     loss: Tensor

@@ -23,7 +23,7 @@ from emberge.encoding.forward_pass import embed_features
 from emberge.encoding.reordered_weights import ReorderedWeights
 from emberge.errors import CheckpointError
 
-Progress = Callable[..., None]
+Progress = Callable[[int, int, str], None]
 # Rows whose embeddings wait on the device before they are copied to the host.
 ROWS_ON_DEVICE = 65536
 

@@ -13,7 +13,6 @@ from .atomic import working_in as working_in
 from .atomic import write_json as write_json
 from .atomic import write_text as write_text
 from .disk import announce as announce
-from .disk import find_disk_space_problems as find_disk_space_problems
 from .disk import find_user_cache as find_user_cache
 from .disk import make_folder as make_folder
 from .disk import require_space as require_space

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from emberge.errors import EmbergeError, Problem, UnwrittenError
+from emberge.errors import UnwrittenError
 from emberge.wording import format_size
 
 _RUN_AGAIN = "run again: what is done is kept"
@@ -102,31 +102,21 @@ def writing(path: Path, content: str) -> Iterator[None]:
         ) from error
 
 
-def require_space(folder: Path, size: int) -> None:
+def require_space(folder: Path, size: int, begun: Path | None = None) -> None:
     """Require `size` free bytes on the disk of `folder`, which need not exist yet.
-
-    Raises:
-        EmbergeError: if less is free; the message has the needed and the free space.
-    """
-    for problem in find_disk_space_problems(size, folder):
-        raise EmbergeError(str(problem))
-
-
-def find_disk_space_problems(
-    size: int, folder: Path, begun: Path | None = None
-) -> Iterator[Problem]:
-    """Yield a problem if `size` bytes do not fit on the disk of `folder`, which need not exist yet.
 
     The bytes of weights that a killed process has already written into the folder `begun` are counted as
     free.
+
+    Raises:
+        UnwrittenError: if less is free; the message has the needed and the free space.
     """
     existing = next(path for path in (folder, *folder.absolute().parents) if path.is_dir())
     free = shutil.disk_usage(existing).free
     if begun is not None:
         free += sum(512 * path.stat().st_blocks for path in begun.rglob("*.safetensors"))
     if size > free:
-        yield Problem(
-            f"needs {format_size(size)} of disk, and {format_size(free)} are free; "
-            "make room or choose another place",
-            str(folder),
+        raise UnwrittenError(
+            f"{folder}: needs {format_size(size)} of disk, and {format_size(free)} are free; "
+            "make room or choose another place"
         )

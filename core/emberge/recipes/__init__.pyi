@@ -24,6 +24,7 @@ from .run.step_run import RunContext as RunContext
 from .run.step_run import explain_disk_full as explain_disk_full
 from .run.step_run import find_finished_artifact as find_finished_artifact
 from .run.step_run import run_step as run_step
+from .run_status import describe_continuation as describe_continuation
 from .run_status import describe_finished_results as describe_finished_results
 from .run_status import format_summary as format_summary
 from .run_status import read_status as read_status

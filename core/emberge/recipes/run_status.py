@@ -40,6 +40,8 @@ class StepStatus:
     unit: str = ""
     note: str = ""
     seconds_left: float | None = None
+    saved_step: int | None = None
+    """The optimizer step after which a stopped training goes on; None without a training state."""
 
     @property
     def costs(self) -> tuple[str, str]:
@@ -99,9 +101,14 @@ def _read_step(step: dict[str, Any], out_folder: OutFolder, *, alive: bool) -> S
         return listed
     work = out_folder.work / step["work"]
     progress = read_record(work / PROGRESS)
+    state = state if alive else "stopped"
+    saved_step = _find_saved_step(work) if state == "stopped" else None
+    if saved_step is not None:
+        progress |= {"note": f"goes on after optimizer step {saved_step:,}"}
     return replace(
         listed,
-        state=state if alive else "stopped",
+        state=state,
+        saved_step=saved_step,
         size=measure_folder(work),
         done=progress.get("done"),
         total=progress.get("total"),
@@ -109,6 +116,12 @@ def _read_step(step: dict[str, Any], out_folder: OutFolder, *, alive: bool) -> S
         note=progress.get("note", ""),
         seconds_left=_estimate_seconds_left(progress) if alive and state == "running" else None,
     )
+
+
+def _find_saved_step(work: Path) -> int | None:
+    """Return the step of the newest training state in a step's work folder, as the training names them."""
+    names = [path.name.removeprefix("step-") for path in (work / "states").glob("step-*")]
+    return max((int(name) for name in names if name.isdigit()), default=None)
 
 
 def _estimate_seconds_left(progress: dict[str, Any]) -> float | None:
@@ -156,6 +169,17 @@ def describe_finished_results(out: Path, recipe: Recipe) -> list[str]:
             lines += ["", table, ""] if table else []
             lines.append(f"{step.id}: {OutFolder(out).locate_link(step.id)}")
     return lines
+
+
+def describe_continuation(out: Path | None) -> str:
+    """Return where the same command goes on after a stop in `out`: after which step of each training."""
+    try:
+        steps = read_status(out).steps if out is not None else ()
+    except EmbergeError:
+        steps = ()  # stopped before the first step, or by a verb that runs no recipe
+    saved = [step for step in steps if step.saved_step is not None]
+    places = [f"{step.id} after optimizer step {step.saved_step:,}" for step in saved]
+    return "the same command goes on from here" + (f": {', '.join(places)}" if places else "")
 
 
 def format_summary(out: Path, recipe: Recipe, error: BaseException | None) -> str:

@@ -17,7 +17,6 @@ from emberge.wording import count_noun, join_some
 CHANGING_FILES = ("README.md",)
 """Files of a result that may change after its step: a card is its reader's to correct."""
 _DESCRIBED_KEYS = ("kind", "step", "component", "seed", "versions")
-_DIFFERENCE_REMEDY = "get it again from where the folder came from, or run the recipe again"
 _VOCABULARY_FILES = ("vocab.txt", "merges.txt")  # other texts in a model's folder are users' notes
 
 
@@ -105,7 +104,13 @@ def verify_result(folder: Path) -> list[str]:
         results = sorted(p.parent for p in folder.glob(f"*/{ARTIFACT}") if p.parent.is_symlink())
         hint = f"; name one of the results in it: {results[0]}" if results else ""
         raise CheckpointError(f"{folder}: has no {ARTIFACT}, so it is no result of emberge{hint}")
-    differences = [f"{difference}; {_DIFFERENCE_REMEDY}" for difference in find_differences(folder)]
+    # A finished result is not made again as long as it is there, and OUT/<id> is only a link to it.
+    again = f"or remove {folder.resolve()} and repeat the command"
+    remedy = f"get it again from where the folder came from, {again}"
+    differences = [
+        f"{difference}; {'move it elsewhere' if difference.endswith(' was added') else remedy}"
+        for difference in find_differences(folder)
+    ]
     if differences:
         raise EmbergeError("\n".join(differences))
     return list(_describe_result(folder, read_json(folder / ARTIFACT)))

@@ -26,7 +26,7 @@ from emberge.encoding import TEXTS_AT_ONCE, Ragged, RaggedWriter, find_document_
 from emberge.errors import DataError, PluginError
 from emberge.files import fill_once
 from emberge.hashes import hash_texts
-from emberge.training.fit_options import ReadGuide, TextOptions
+from emberge.training.fit_options import Progress, ReadGuide, TextOptions
 
 TABLE_VERSION = 3
 ARRAY_NAMES = ("starts", "entries", "positive_counts", "scores", "labels", "text_ids")
@@ -203,7 +203,7 @@ def build_tables(
     encoder: Encoder,
     options: TextOptions,
     store: Path,
-    progress: Callable[..., None],
+    progress: Progress,
 ) -> dict[str, ExampleTable]:
     """Return each dataset's table, which is written once and then found in `store`."""
     tables = {}

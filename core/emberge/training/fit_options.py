@@ -7,7 +7,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Protocol, TypeAlias
 
 from emberge.contracts import (
     AnyLoss,
@@ -224,6 +224,13 @@ class EarlyStopping:
     patience: int | None = None
 
 
+class Progress(Protocol):
+    """A function that reports progress, as `Workspace.progress` does."""
+
+    def __call__(self, done: int, total: int, unit: str = "", note: str = "", /) -> None:
+        """Report that `done` of `total` units are done."""
+
+
 # Function from entries of a dataset's table [*k] to the embeddings of another model [*k, d].
 ReadGuide: TypeAlias = "Callable[[NDArray[np.int64]], Tensor]"
 
@@ -240,7 +247,7 @@ class GuideRequest:
     store: Path
     reads_rows_again: bool
     ranks: RankGroup
-    progress: Callable[..., None]
+    progress: Progress
 
 
 @dataclass(frozen=True, kw_only=True)

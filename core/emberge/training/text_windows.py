@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -16,7 +16,7 @@ from emberge.encoding import TEXTS_AT_ONCE, Ragged, RaggedWriter, TextEmbedder
 from emberge.errors import DataError
 from emberge.files import fill_once
 from emberge.training.example_table import TextSide, build_text_side
-from emberge.training.fit_options import TextOptions
+from emberge.training.fit_options import Progress, TextOptions
 
 WINDOWS_VERSION = 3
 # A number of tokens that no text reaches.
@@ -40,7 +40,7 @@ def build_windows(
     encoder: TokenPredictor,
     options: TextOptions,
     store: Path,
-    progress: Callable[..., None],
+    progress: Progress,
 ) -> WindowTable:
     """Return the windows of a dataset of single texts: cut at the first call, later read from `store`.
 

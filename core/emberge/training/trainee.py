@@ -51,7 +51,10 @@ class Trainee:
         raise NotImplementedError
 
     def backward(self, batch: PlannedBatch) -> PassResult:
-        """Add this rank's share of a batch's gradients to the parameters' gradients, and return the loss."""
+        """Add this rank's share of a batch's gradients to the parameters' gradients.
+
+        The result has the loss of the whole batch, and this rank's counts of tokens.
+        """
         raise NotImplementedError
 
     @property

@@ -285,7 +285,7 @@ def test_a_signal_that_is_sent_twice_is_raised_once_and_a_later_one_again(
 
     assert raised_in(work) is Terminated
     assert cleaned.is_set()
-    monkeypatch.setattr("emberge.cli.main.RAISE_AGAIN_SECONDS", 0.0)
+    monkeypatch.setattr("emberge.cli.main.REPEAT_SECONDS", 0.0)
     cleaned.clear()
     assert raised_in(work) is Terminated
     assert not cleaned.is_set()

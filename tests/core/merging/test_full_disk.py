@@ -84,9 +84,10 @@ def test_free_space_is_checked_before_the_work(
 ) -> None:
     free(monkeypatch, 5 * MEGABYTE - 1)
     with pytest.raises(
-        CheckpointError, match=r"needs [45]\.\d+ MB of disk, and 5\.\d+ MB are free"
-    ):
+        UnwrittenError, match=r"needs [45]\.\d+ MB of disk, and 5\.\d+ MB are free"
+    ) as caught:
         merge(large, tmp_path / "out")
+    assert caught.value.exit_code == 1
     assert not list(tmp_path.iterdir())
     free(monkeypatch, 5 * MEGABYTE + 100_000)
     merge(large, tmp_path / "out")

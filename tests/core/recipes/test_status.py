@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 from emberge import DataError, EmbergeError, ModelRef, run_recipe
-from emberge.recipes import describe_finished_results, read_status
+from emberge.recipes import describe_continuation, describe_finished_results, read_status
 
 from tests.support.places import ROOT
 from tests.support.steps import Write, recipe, toy
@@ -96,6 +96,12 @@ def test_an_interrupted_step_is_stopped_and_one_without_its_result_waits(tmp_pat
     (step,) = read_status(tmp_path).steps
     assert step.state == "stopped"
     assert step.size > 0
+    assert describe_continuation(tmp_path) == "the same command goes on from here"
+    (work,) = (tmp_path / ".work").iterdir()
+    for number in (9, 10):  # as a training leaves its states
+        (work / "states" / f"step-{number}").mkdir(parents=True)
+    assert "goes on after optimizer step 10" in read_status(tmp_path).lines[0]
+    assert describe_continuation(tmp_path).endswith("here: a after optimizer step 10")
     run_recipe(recipe(a=Write()), tmp_path, toy())
     (tmp_path / "a" / "artifact.json").unlink()
     (step,) = read_status(tmp_path).steps

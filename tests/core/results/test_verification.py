@@ -81,23 +81,38 @@ def add_a_vocabulary(folder: Path) -> None:
     (folder / "vocab.txt").write_text("a\nb\n")
 
 
-AGAIN = "get it again from where the folder came from, or run the recipe again"
+def break_the_record(folder: Path) -> None:
+    (folder / "artifact.json").write_text("{")
+
+
+def remove_the_weights(folder: Path) -> None:
+    (folder / WEIGHTS).unlink()
+
+
+AGAIN = "get it again from where the folder came from, or remove "
 DIFFERENCES: dict[Callable[[Path], None], str] = {
     flip_a_byte: f"{WEIGHTS} was changed; {AGAIN}",
-    add_a_vocabulary: "vocab.txt was added",
+    remove_the_weights: f"{WEIGHTS} is missing; {AGAIN}",
+    break_the_record: "artifact.json (",
+    add_a_vocabulary: "vocab.txt was added; move it elsewhere",
 }
 
 
 @pytest.mark.parametrize("change", DIFFERENCES, ids=lambda change: change.__name__)
-def test_each_difference_is_named(
-    change: Callable[[Path], None], copied: Path, capsys: Capture
+def test_each_difference_is_named_with_advice_that_puts_it_right(
+    change: Callable[[Path], None], made: Path, tmp_path: Path, capsys: Capture, monkeypatch: Patch
 ) -> None:
-    change(copied)
-    code, out, err = call(capsys, copied)
-    assert code == 1
-    assert err.startswith("error: ")
+    monkeypatch.chdir(shutil.copytree(made, tmp_path / "copy", symlinks=True))
+    change(Path("out/first"))
+    code, out, err = call(capsys, "out/first")
+    assert (code, out, err.startswith("error: ")) == (1, "", True)
     assert DIFFERENCES[change] in err
-    assert out == ""
+    if change is add_a_vocabulary:
+        Path("out/first/vocab.txt").rename("vocab.txt")
+    else:
+        shutil.rmtree(err.partition(" or remove ")[2].rpartition(" and repeat ")[0])
+        assert main(["run", "r.yaml", "--out", "out", "--quiet"]) == 0
+    assert call(capsys, "out/first")[0] == 0
 
 
 def test_a_folder_that_cannot_be_verified_says_why(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import json
 import random
+import re
 import shutil
 from collections.abc import Iterator
 from contextlib import redirect_stdout
@@ -109,6 +110,14 @@ def test_the_printed_recipe_is_the_same_run_and_the_same_command_goes_on(
     assert (code, finished_folders(run.out)) == (run.code, before)
     assert (run.out / "report" / "report.html").is_file()
     assert "gain" in text
+    # With other options only what depends on them is done again: here, the scores and the report.
+    (tmp_path / "docs.txt").write_text("open\n", "utf-8")
+    code, text = run.repeat("--documents", str(tmp_path / "docs.txt"))
+    log = (run.out / "run.log").read_text("utf-8").rpartition("run started")[2]
+    done = set(re.findall(r"(\S+): finished already", log))
+    assert done == {"unique", "parts", "clean", "trained", "found", "model", "probe"}
+    assert (run.out / "trained" / "model.safetensors").is_file()
+    assert f"without the merge: {run.out / 'trained'}" in text
 
 
 def test_from_python_the_same_call_gives_model_scores_report_and_recipe(

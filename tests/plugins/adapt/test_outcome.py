@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
+from emberge import Artifact
+from emberge.contracts import DataDetails, Figure, FigureTable, MergeDetails, RowCounts
 from emberge_adapt import AdaptOutcome
 from emberge_evaluate import Comparison, ScoredTask, Scores, Verdict
 
@@ -33,8 +35,18 @@ SCORES = Scores(
 )
 
 
+CHANGES = {"a": RowCounts(rows=200, kept=160, dropped=40), "b": RowCounts(rows=150, kept=141)}
+MERGE = MergeDetails(strategy=["linear"], weights={"$bag": 0.45, "$full": 0.45, BASE: 0.1})
+FIGURE = Figure(caption="The equal weights stay.", table=FigureTable())
+ARTIFACTS = {
+    "clean": Artifact(kind="data", details=DataDetails(changes=CHANGES)),
+    "model": Artifact(kind="model", details=MERGE),
+    "found": Artifact(kind="file", figures=(FIGURE,)),
+}
+
+
 def outcome_of(scores: Scores = SCORES) -> AdaptOutcome:
-    return AdaptOutcome(OUT, scores, PLAN)
+    return AdaptOutcome(OUT, scores, PLAN, ARTIFACTS)
 
 
 def screen_of(outcome: AdaptOutcome) -> dict[str, str]:
@@ -51,7 +63,13 @@ def test_the_screen_has_the_gain_with_its_interval_beside_the_best_training() ->
     screen = screen_of(outcome_of())
     assert screen["gain"] == "+5.6 [+3.7, +7.7] points on 300 queries: base 67.4, model 73.0"
     assert screen["elsewhere"] == "-0.4 [-1.2, +0.5] points on 1 set of other domains"
-    assert screen["single"] == "bag.draw=1 alone 72.1, the model +0.9 [-0.2, +2.1]"
+    alone = "bag.draw=1 alone 72.1, the model +0.9 [-0.2, +2.1]"
+    assert screen["single"] == f"{alone}; its model without the merge: out/bag.draw=1"
+    equal = "10% of the merge; with equal weights it is 10%. The equal weights stay."
+    assert screen["base share"] == equal
+    assert screen["left out"] == (
+        "40 of 350 rows to train on: those that contain a query of the test or of the rows to choose by"
+    )
     assert screen["model"] == "out/model"
     assert screen["tables"] == "out/scores/scores.md"
     assert "out/model" in screen["next"]
@@ -77,4 +95,5 @@ def test_no_gain_beyond_chance_is_shown_with_what_would_help() -> None:
 
 def test_forgetting_beyond_the_limit_is_shown_with_the_remedy() -> None:
     unmet = Verdict("model forgets less than 3 points", False, demand="forgetting")
-    assert "keep" in screen_of(outcome_of(replace(SCORES, requirements=(unmet,))))["forgotten"]
+    forgotten = screen_of(outcome_of(replace(SCORES, requirements=(unmet,))))["forgotten"]
+    assert "merge: {models: [$trained], base: *base, keep: 0.7}" in forgotten

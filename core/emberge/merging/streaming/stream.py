@@ -18,8 +18,8 @@ from typing import Any
 from emberge.contracts import Machine, Workspace
 from emberge.errors import CheckpointError
 from emberge.files import (
-    find_disk_space_problems,
     publish,
+    require_space,
     sync_tree,
     working_in,
     write_json,
@@ -150,10 +150,10 @@ def build_checkpoint(
     problems = [f"{name}: {count} jobs make it" for name, count in names.items() if count > 1]
     has_new_config = template.locate_in_trunk("config.json") in (files or {})
     problems += describe_template_problems(template, config=not has_new_config)
-    size = sum(spec.nbytes for spec in specs) + _OTHER_FILES_BYTES
-    problems += map(str, find_disk_space_problems(size, out.parent, side_folder))
     if problems:
         raise CheckpointError("\n".join(problems))
+    size = sum(spec.nbytes for spec in specs) + _OTHER_FILES_BYTES
+    require_space(out.parent, size, begun=side_folder)
 
     def add_other_files(folder: Path) -> None:
         _write_files(template, folder, specs, tokenizer, files or {})

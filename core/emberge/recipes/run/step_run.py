@@ -7,6 +7,7 @@ import dataclasses
 import errno
 import importlib
 import json
+import os
 import shutil
 import sys
 import threading
@@ -115,11 +116,15 @@ def find_finished_artifact(out_folder: OutFolder, step: str, fingerprint: str) -
 
 @contextmanager
 def explain_disk_full(out_folder: OutFolder) -> Iterator[None]:
-    """Turn the OSError of a full disk into an EmbergeError that names OUT and the remedy."""
+    """Turn a library's error about a full disk into an EmbergeError that names OUT and the remedy."""
     try:
         yield
-    except OSError as error:
-        if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+    except EmbergeError:
+        raise
+    except Exception as error:  # safetensors has a class of its own
+        codes = (errno.ENOSPC, errno.EDQUOT)
+        texts = map(os.strerror, codes)
+        if getattr(error, "errno", None) not in codes and not any(t in str(error) for t in texts):
             raise
         raise EmbergeError(out_folder.describe_full_disk()) from error
 

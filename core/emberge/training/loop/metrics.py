@@ -30,6 +30,10 @@ ROWS_NAMED = 8
 READ_DELAY = 16
 
 
+# Function that takes a metric's name and value and the optimizer step.
+LogMetric = Callable[[str, float, int], None]
+
+
 @dataclass(eq=False)
 class ModelMetrics:
     """Sums of a model's own counts since the last logged point, and the values logged at all points."""
@@ -124,7 +128,7 @@ class MetricLog:
     """
 
     steps: int
-    metric: Callable[..., None]
+    metric: LogMetric
     every: int
     tasks: Mapping[str, str]
     states: str = ""

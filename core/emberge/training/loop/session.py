@@ -40,7 +40,7 @@ from emberge.training.batch_loss import Objective, compute_batch_loss
 from emberge.training.batch_plan import BatchPlan, PlannedBatch, PlannedPart
 from emberge.training.batch_texts import DrawnBatch, TextSampling, draw_batch
 from emberge.training.example_table import ExampleTable
-from emberge.training.fit_options import FitJob, FitOptions
+from emberge.training.fit_options import FitJob, FitOptions, Progress
 from emberge.training.loop.checkpoints import SaveClock, list_steps_to_keep
 from emberge.training.text_windows import WindowTable
 from emberge.training.trainee import Trainee
@@ -67,7 +67,7 @@ class Session(Trainee):
     windows: Mapping[str, WindowTable]
     encode_plan: EncodePlan
     sampling: TextSampling
-    progress: Callable[..., None]
+    progress: Progress
     clock: SaveClock
     warn: Callable[[str], None]
 
@@ -111,9 +111,9 @@ class Session(Trainee):
         return self._draw_batch(batch, skips_anchors=False).texts
 
     def backward(self, batch: PlannedBatch) -> PassResult:
-        """Run the passes over a batch, of pairs and of tokens; return the result with the whole batch's loss.
+        """Run the passes over a batch, of pairs and of tokens; add this rank's share of the gradients.
 
-        This rank's share of the gradients is added to the gradients of the model.
+        The result has the loss of the whole batch, and this rank's counts of tokens.
         """
         seed = make_seed(self.plan.seed, "dropout", batch.step, self.ranks.rank)
         results = [

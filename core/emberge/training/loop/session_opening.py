@@ -38,6 +38,7 @@ from emberge.training.fit_options import (
     NO_OTHER_ROWS_MESSAGE,
     FitJob,
     GuideRequest,
+    Progress,
     resolve_negatives,
 )
 from emberge.training.loop.checkpoints import SaveClock
@@ -50,7 +51,6 @@ from emberge.training.loop.session import Session
 from emberge.training.loss_problems import find_loss_problems, find_prediction_problems
 from emberge.training.text_windows import WindowTable, build_windows
 
-Progress = Callable[..., None]
 Warn = Callable[[str], None]
 T = TypeVar("T")
 

@@ -14,9 +14,10 @@ from torch import Tensor
 
 from emberge.contracts import Machine
 from emberge.files import clear_torn, sync_tree
+from emberge.interpreter import DelayedInterrupt
 from emberge.ranks import clip_gradients, gather_on_cpu, place_like, sum_gradients
 from emberge.training.batch_plan import PlannedBatch
-from emberge.training.fit_options import EarlyStopping, FitJob, FitOptions, FitResult
+from emberge.training.fit_options import EarlyStopping, FitJob, FitOptions, FitResult, Progress
 from emberge.training.loop.checkpoints import (
     KeptCheckpoints,
     SaveClock,
@@ -24,7 +25,7 @@ from emberge.training.loop.checkpoints import (
     refuse_other_training,
 )
 from emberge.training.loop.early_stopping import ScoreHistory
-from emberge.training.loop.metrics import LOGGED_POINTS, MetricLog, ModelMetrics
+from emberge.training.loop.metrics import LOGGED_POINTS, LogMetric, MetricLog, ModelMetrics
 from emberge.training.loop.optimizer import (
     build_adamw,
     compute_learning_rate_factor,
@@ -36,6 +37,7 @@ from emberge.training.trainee import Trainee
 
 # Prefix, in a state, of the names of the best parameters so far.
 BEST_PREFIX = "best."
+_STOPPING = "stopping after this step, whose state is saved; Ctrl-C again stops at once\n"
 
 
 class Trainer:
@@ -51,7 +53,7 @@ class Trainer:
         *,
         work: Path,
         early_stopping: EarlyStopping | None = None,
-        progress: Callable[..., None],
+        progress: Progress,
         warn: Callable[[str], None],
         clock: SaveClock,
     ) -> None:
@@ -69,7 +71,7 @@ class Trainer:
         self.history = ScoreHistory(early_stopping, trainee.steps)
         self.seconds = self.cpu_seconds = 0.0
 
-    def run(self, metric: Callable[..., None], folder: Path | None) -> FitResult:
+    def run(self, metric: LogMetric, folder: Path | None) -> FitResult:
         """Train to the end, from the newest state if one exists, and write the model into `folder`."""
         trainee, steps, clock = self.trainee, self.trainee.steps, self.clock
         log, identity = self._open_log(metric), trainee.describe_identity()
@@ -77,27 +79,21 @@ class Trainer:
         started, before = time.monotonic(), self.seconds
         cpu_seconds_before = time.process_time() - self.cpu_seconds
         clock.start()
-        for step in range(first, steps):
-            if self.history.stopped:
-                break
-            self.step(trainee.plan_batch(step), log)
-            self.progress(step + 1, steps, "steps", log.note)
-            if self.history.is_due(step + 1):
-                self._score(step + 1, log, metric)
-            self.seconds = before + time.monotonic() - started
-            self.cpu_seconds = time.process_time() - cpu_seconds_before
-            if self._is_due(step + 1):
-                with clock.saving():
-                    log.flush_losses()
-                    self._keep_model(step + 1)
-                    self._save_state(step + 1, identity, log)
-            elif step + 1 in self.kept_checkpoints.steps:
-                log.flush_losses()
-                self._keep_model(step + 1)
+        with DelayedInterrupt(_STOPPING if self.ranks.is_first else "") as interrupt:
+            for step in range(first, steps):
+                if self.history.stopped:
+                    break
+                self.step(trainee.plan_batch(step), log)
+                self.progress(step + 1, steps, "steps", log.note)
+                if self.history.is_due(step + 1):
+                    self._score(step + 1, log, metric)
+                self.seconds = before + time.monotonic() - started
+                self.cpu_seconds = time.process_time() - cpu_seconds_before
+                self._save_if_due(step + 1, identity, log, interrupt)
         log.finish()
         return self._build_result(log, self._write_model(folder))
 
-    def _open_log(self, metric: Callable[..., None]) -> MetricLog:
+    def _open_log(self, metric: LogMetric) -> MetricLog:
         steps = self.trainee.steps
         return MetricLog(
             steps,
@@ -123,7 +119,7 @@ class Trainer:
             figures=log.model.figures(),
         )
 
-    def _score(self, step: int, log: MetricLog, metric: Callable[..., None]) -> None:
+    def _score(self, step: int, log: MetricLog, metric: LogMetric) -> None:
         """Score the parameters after this step."""
         log.flush_losses()
         began = time.monotonic()
@@ -230,14 +226,29 @@ class Trainer:
 
         self.ranks.run_on_first_rank(save)
 
+    def _save_if_due(
+        self, step: int, identity: Mapping[str, Any], log: MetricLog, interrupt: DelayedInterrupt
+    ) -> None:
+        """Keep the model of this step and save a state if due; all ranks stop if one was asked to."""
+        is_due, is_stopping = self.ranks.join_flags([self._is_due(step), interrupt.is_pending])
+        if is_due or is_stopping:
+            with self.clock.saving():
+                log.flush_losses()
+                self._keep_model(step)
+                self._save_state(step, identity, log)
+        elif step in self.kept_checkpoints.steps:
+            log.flush_losses()
+            self._keep_model(step)
+        if is_stopping:
+            interrupt.raise_signal()
+
     def _is_due(self, step: int) -> bool:
-        """Return whether a state is due after this step; all ranks return the same."""
+        """Return whether a state is due after this step; by the clock of the first rank, if by a clock."""
         if step == self.trainee.steps:
             return False  # the model itself is written next
         if self.options.save_steps is not None:
             return step % self.options.save_steps == 0
-        due = self.ranks.is_first and self.clock.is_due()
-        return self.ranks.join_flags([due])[0]
+        return self.ranks.is_first and self.clock.is_due()
 
     def _keep_model(self, step: int) -> None:
         """Write the model of this step next to the states if it is to be kept; remove older models."""
@@ -274,8 +285,8 @@ def fit(
     work: Path,
     store: Path | None,
     machine: Machine,
-    progress: Callable[..., None],
-    metric: Callable[..., None],
+    progress: Progress,
+    metric: LogMetric,
     warn: Callable[[str], None] | None = None,
 ) -> FitResult:
     """Train a checkpoint, write the model into `folder`, and return the losses, scores and rows used.
@@ -327,8 +338,8 @@ def train(
     folder: Path | None,
     work: Path,
     early_stopping: EarlyStopping | None = None,
-    progress: Callable[..., None],
-    metric: Callable[..., None] | None = None,
+    progress: Progress,
+    metric: LogMetric | None = None,
     warn: Callable[[str], None] = lambda _: None,
     clock: SaveClock | None = None,
 ) -> FitResult:

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import errno
+from pathlib import Path
 from typing import Any
 
 import pytest
-from emberge.recipes.run.step_run import StepProgress
+from emberge import EmbergeError
+from emberge.recipes.run.step_run import StepProgress, explain_disk_full
+from emberge.results import OutFolder
+from safetensors import SafetensorError
 
 
 @pytest.fixture
@@ -58,3 +63,15 @@ def test_progress_starts_again_at_a_first_part(progress: StepProgress, told: Any
             with progress.part("model", number, 2):
                 pass
     assert [report[0] for report in told] == [0, 1, 1, 2] * 2
+
+
+@pytest.mark.parametrize(
+    "error", [OSError(errno.ENOSPC, "full"), SafetensorError("I/O error: No space left on device")]
+)
+def test_a_full_disk_is_failed_work_with_its_remedy(error: Exception, tmp_path: Path) -> None:
+    full = pytest.raises(EmbergeError, match="is full; make room")
+    with full as told, explain_disk_full(OutFolder(tmp_path)):
+        raise error
+    assert told.value.exit_code == 1
+    with pytest.raises(ValueError, match="another"), explain_disk_full(OutFolder(tmp_path)):
+        raise ValueError("another")

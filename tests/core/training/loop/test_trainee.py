@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -34,10 +36,10 @@ class Point(Trainee):
     ranks = SINGLE_RANK
 
     def __init__(
-        self, scores: Mapping[int, float] | None = None, bad_step: int | None = None
+        self, scores: Mapping[int, float] | None = None, bad_step: int | None = None, stops: int = 0
     ) -> None:
         self.point = torch.zeros(3, requires_grad=True)
-        self.scores, self.bad_step = scores or {}, bad_step
+        self.scores, self.bad_step, self.stops = scores or {}, bad_step, stops
         self.seen: list[Tensor] = []
 
     @property
@@ -58,6 +60,8 @@ class Point(Trainee):
 
     def backward(self, batch: PlannedBatch) -> PassResult:
         self.seen.append(self.point.detach().clone())
+        for _ in range(self.stops if batch.step == 6 else 0):
+            signal.raise_signal(signal.SIGINT)
         factor = float("nan") if batch.step == self.bad_step else 1.0 + batch.step
         loss = factor * (self.point - TARGET).square().sum()
         loss.backward()  # type: ignore[no-untyped-call]
@@ -67,13 +71,13 @@ class Point(Trainee):
         return self.scores[step]
 
 
-def trained(point: Point, work: Path, *, last: int = STEPS, **more: EarlyStopping) -> FitResult:
+def trained(point: Point, work: Path, *, last: int = STEPS, **more: Any) -> FitResult:
     def progress(done: int, *_: object) -> None:
         if done > last:
             raise KeyboardInterrupt
 
-    clock = SaveClock(seconds=0.0, pause=0.0)
-    return train(point, OPTIONS, folder=None, work=work, progress=progress, clock=clock, **more)
+    more = {"clock": SaveClock(seconds=0.0, pause=0.0), **more}
+    return train(point, OPTIONS, folder=None, work=work, progress=progress, **more)
 
 
 def test_a_killed_trainee_goes_on_from_its_state_to_the_same_end(tmp_path: Path) -> None:
@@ -85,6 +89,21 @@ def test_a_killed_trainee_goes_on_from_its_state_to_the_same_end(tmp_path: Path)
     assert len(again.seen) == STEPS - 7
     assert torch.equal(again.point, whole.point)
     assert found.step_losses == expected.step_losses
+
+
+@pytest.mark.parametrize(("times", "saved"), [(1, ["step-7"]), (2, [])])
+def test_ctrl_c_saves_a_state_after_its_step_and_a_second_one_stops_at_once(
+    times: int, saved: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("emberge.interpreter.REPEAT_SECONDS", 0.0)
+    whole, again = Point(), Point()
+    trained(whole, tmp_path / "whole")
+    with pytest.raises(KeyboardInterrupt):
+        trained(Point(stops=times), tmp_path / "cut", clock=SaveClock())
+    assert [path.name for path in tmp_path.glob("cut/states/*")] == saved
+    trained(again, tmp_path / "cut")
+    assert len(again.seen) == STEPS - 7 * len(saved)
+    assert torch.equal(again.point, whole.point)
 
 
 def test_a_trainee_that_scores_itself_ends_with_its_best_parameters(tmp_path: Path) -> None:
