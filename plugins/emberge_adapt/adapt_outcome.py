@@ -98,6 +98,10 @@ class AdaptOutcome(os.PathLike[str]):
 
     def _list_rows(self) -> Iterator[tuple[str, str]]:
         yield "gain", self._describe_gain()
+        names = [task.name for task in self.evaluation.tasks if task.domain == _IN_DOMAIN]
+        for name in names if len(names) > 1 else ():
+            if one := self.evaluation.find_difference(self._model_name, name):
+                yield "", f"{name} {format_difference(one)}"
         yield "single", self._describe_best_member()
         yield "base share", self._explain_base_share()
         yield "left out", self._describe_left_out()

@@ -29,8 +29,9 @@ class SampledNumber:
     """Score or difference, with what its interval is made of: draws of test examples, and the error of seeds.
 
     `draws` [resamples] is None if neither test examples nor tasks can be drawn. `error` is the standard error
-    over seeds, with `freedom` degrees of freedom; both are 0 without several seeds. `by_seed` are the
-    differences for each seed, if both arms have the same seeds.
+    over seeds, with `freedom` degrees of freedom; both are 0 without several seeds. A difference and its
+    opposite have errors of opposite signs, and so opposite intervals. `by_seed` are the differences for each
+    seed, if both arms have the same seeds.
     """
 
     value: float
@@ -151,10 +152,15 @@ class ArmComparison:
         if len(seeds) > 1 and set(seeds) == set(other_seeds):
             gains = points - other_points[[other_seeds.index(seed) for seed in seeds]]
             by_seed = dict(zip(seeds, map(float, gains), strict=True))
-            return SampledNumber(float(gains.mean()), draws, *_estimate_seed_error(gains), by_seed)
-        errors = _estimate_seed_error(points), _estimate_seed_error(other_points)
-        difference = float(points.mean() - other_points.mean())
-        return SampledNumber(difference, draws, *_estimate_welch_error(*errors))
+            found = SampledNumber(float(gains.mean()), draws, *_estimate_seed_error(gains), by_seed)
+        else:
+            errors = _estimate_seed_error(points), _estimate_seed_error(other_points)
+            difference = float(points.mean() - other_points.mean())
+            found = SampledNumber(difference, draws, *_estimate_welch_error(*errors))
+        order = list(self.arms)
+        return (
+            replace(found, error=-found.error) if order.index(arm) < order.index(other) else found
+        )
 
     def _compute_interval(self, number: SampledNumber) -> Interval | None:
         from emberge_evaluate.bootstrap import compute_interval

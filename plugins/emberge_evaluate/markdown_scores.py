@@ -20,26 +20,23 @@ _FEW_MODELS = 6
 
 
 def draw_scores(scores: Scores) -> str:
-    """Return scores, differences, notes and verdicts as Markdown, with arms first if there are seeds."""
-    lines: list[str] = []
+    """Return differences, scores, notes and verdicts as Markdown, with arms first if there are seeds."""
+    shown = scores.pooled or scores
+    title = "Losses (less is better)" if scores.less_is_better else "Scores ×100"
+    title = title if scores.pooled is None else "Mean over seeds ± standard deviation"
+    lines = [*_draw_differences(shown), f"{title}:", "", *_draw_table(shown, build_table(shown))]
     if scores.pooled is not None:
-        words = "a bootstrap of test examples and Student's t over seeds, paired where both have the same"
-        lines += ["Mean over seeds ± standard deviation:", "", *_draw_table(scores.pooled)]
-        lines += [*_draw_differences(scores.pooled, words), "", "Each model:", ""]
-    lines += _draw_table(scores)
-    if scores.pooled is None:
-        lines += _draw_differences(scores, "a paired bootstrap")
+        lines += ["", "Each model:", "", *_draw_table(scores, build_table(scores))]
     return "\n".join([*lines, *_list_domains(scores), *_list_notes(scores)]) + "\n"
 
 
-def _draw_table(scores: Scores) -> Iterator[str]:
-    """Yield the lines of all scores, with intervals of means if there are few models."""
-    table = build_table(scores)
+def _draw_table(scores: Scores, table: ScoreTable) -> Iterator[str]:
+    """Yield the lines of a table, with intervals of differences, and of means if there are few models."""
     has_intervals = not scores.members and len(table.models) <= _FEW_MODELS
     titles = [_format_seed_count(scores, name) if scores.members else name for name in table.models]
     yield from format_markdown_table(["task", *titles], (), "l" + "r" * len(titles))
     for row in (*table.rows, *table.facts):
-        shows_interval = row.quantity == "difference" or (has_intervals and row.task is None)
+        shows_interval = row.quantity == "difference" or (has_intervals and row.is_headline)
         yield format_markdown_row([_write_title(row), *_write_cells(row, table, shows_interval)])
 
 
@@ -69,8 +66,8 @@ def _write_cell(
     row: ScoreRow,
     table: ScoreTable,
     *,
-    shows_interval: bool = True,
-    is_bold: bool = False,
+    shows_interval: bool,
+    is_bold: bool,
 ) -> Markdown:
     """Return a number with its spread, its interval and its values for each seed, as far as it has them."""
 
@@ -98,20 +95,15 @@ def _format_number(value: float | None, row: ScoreRow, table: ScoreTable) -> str
     return f"{value:{sign}.3f}" if table.less_is_better else f"{100 * value:{sign}.1f}"
 
 
-def _draw_differences(scores: Scores, words: str) -> Iterator[str]:
-    """Yield the tables of differences in means; `words` say what their intervals are of."""
+def _draw_differences(scores: Scores) -> Iterator[str]:
+    """Yield the tables of differences, each with a sentence on its unit and its intervals."""
     unit = "of losses, of which less is better" if scores.less_is_better else "in points"
+    words = "a paired bootstrap"
+    if scores.members:
+        words = "a bootstrap of test examples and Student's t over seeds, paired where both have the same"
     for table in build_difference_tables(scores):
-        rows = [row for row in table.rows if row.task is None] or table.rows
-        yield ""
         yield f"Difference from {to_markdown(table.reference or '')} {unit}, with 95% intervals of {words}:"
-        yield ""
-        head = ["model", *(row.title for row in rows)]
-        yield from format_markdown_table(head, (), "l" + "r" * len(rows))
-        for model in table.models:
-            yield format_markdown_row(
-                [model, *(_write_cell(row.cells[model], row, table) for row in rows)]
-            )
+        yield from ("", *_draw_table(scores, table), "")
 
 
 def _list_domains(scores: Scores) -> Iterator[str]:

@@ -19,9 +19,10 @@ class Requirement:
 
     `tasks` is all, kinds (the mean over kinds of task), ind (in domain), ood (out of domain), a kind of task
     such as retrieval, or the name of a task. `margin` is in points: hundredths of a score, or of a loss
-    (lower is better). The bound of a paired bootstrap at 95 % decides: the difference (model −
-    other) must be at least −margin for `not_worse_than`, and more than margin for `better_than`. Models of
-    one arm (several seeds) are judged together by their mean, and the bound includes the spread of the seeds.
+    (lower is better). The one-sided lower bound of a paired bootstrap at 95 % decides, which is above the
+    lower end of the two-sided interval: the difference (model − other) must be at least −margin for
+    `not_worse_than`, and more than margin for `better_than`. Models of one arm (several seeds) are judged
+    together by their mean, and the bound includes the spread of the seeds.
 
     `forgetting: 0.5` compares the model, by default each scored model, with the step's `base`: on tasks
     outside all training domains the model must be less than that many points below the base, with this
@@ -77,8 +78,9 @@ def describe_demand(verdict: Verdict, arm: str, other: str, *, less_is_better: b
     unit = "points of gain" if less_is_better else "points"
     doubt = f" {doubt}" if meets_by_value and not verdict.met else ""
     return (
-        f"{arm} is to be {claim} on {verdict.tasks}: {difference:+.2f} {unit}{doubt} (lower bound "
-        f"{100 * verdict.lower_bound:+.2f} at 95%, must be {condition} {f'{least:+g}' if least else '0'})"
+        f"{arm} is to be {claim} on {verdict.tasks}: {difference:+.2f} {unit}{doubt} (one-sided "
+        f"lower bound {100 * verdict.lower_bound:+.2f} at 95%, must be {condition} "
+        f"{f'{least:+g}' if least else '0'})"
     )
 
 
@@ -91,7 +93,7 @@ def describe_forgetting(verdict: Verdict, arm: str, base: str) -> str:
     worst = (
         f"but may have lost {-bound:.2f}" if is_unsure else f"at worst it {_describe_change(bound)}"
     )
-    return f"{claim}: it {_describe_change(difference)} points, {worst} (at 95%)"
+    return f"{claim}: it {_describe_change(difference)} points, {worst} (one-sided, at 95%)"
 
 
 def _describe_change(points: float) -> str:

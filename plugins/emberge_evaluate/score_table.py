@@ -13,9 +13,6 @@ from typing import Any, Literal
 from emberge_evaluate.scores import Interval, ScoredTask, Scores
 from emberge_evaluate.task_groups import TITLE_BY_DOMAIN, TITLE_BY_MEAN, read_group_kind
 
-# Largest number of tasks whose rows come before those of means.
-_MOST_TASKS_BEFORE_MEANS = 6
-
 Quantity = Literal["score", "difference", "rank", "cost"]
 
 
@@ -43,13 +40,16 @@ class ScoreRow:
     cells: Mapping[str, ScoreCell]
     task: ScoredTask | None = None
     quantity: Quantity = "score"
+    is_headline: bool = True
+    """False for a task whose domain, or else the whole table, has a mean."""
 
 
 @dataclass(frozen=True, slots=True)
 class ScoreTable:
     """Table of scores, or of differences from `reference`; `less_is_better` is True for losses.
 
-    `facts` are rows about whole models: what they forgot, their ranks, the costs of their training.
+    Rows are those in domain, out of domain and elsewhere, each after their mean; the mean over all tasks is
+    the last. `facts` are about whole models: what they forgot, their ranks, the costs of their training.
     """
 
     models: tuple[str, ...]
@@ -95,15 +95,21 @@ def _build_difference_table(scores: Scores, models: tuple[str, ...], reference: 
 def _build_rows(
     scores: Scores, models: tuple[str, ...], reference: str | None = None
 ) -> tuple[ScoreRow, ...]:
-    """Return a row for each task and shown mean; if there are many tasks, means come first."""
+    """Return a row for each task and shown mean, by domain."""
+    titles = list_shown_means(scores)
 
-    def build(task_or_mean: str, title: str, task: ScoredTask | None) -> ScoreRow:
+    def build(task_or_mean: str, task: ScoredTask | None = None) -> ScoreRow:
         cells = {model: _read_cell(scores, model, task_or_mean, reference) for model in models}
-        return ScoreRow(title, cells, task, "score" if reference is None else "difference")
+        is_headline = task is None or (task.domain or "task") not in titles
+        quantity: Quantity = "score" if reference is None else "difference"
+        title = titles[task_or_mean] if task is None else task.name
+        return ScoreRow(title, cells, task, quantity, is_headline)
 
-    tasks = tuple(build(task.name, task.name, task) for task in scores.tasks)
-    means = tuple(build(mean, title, None) for mean, title in list_shown_means(scores).items())
-    return (*means, *tasks) if len(tasks) > _MOST_TASKS_BEFORE_MEANS else (*tasks, *means)
+    rows: list[ScoreRow] = []
+    for domain in (*TITLE_BY_DOMAIN, None):
+        rows += [build(mean) for mean in titles if mean == domain]
+        rows += [build(task.name, task) for task in scores.tasks if task.domain == domain]
+    return (*rows, *(build(mean) for mean in titles if mean not in TITLE_BY_DOMAIN))
 
 
 def _read_cell(scores: Scores, model: str, task_or_mean: str, reference: str | None) -> ScoreCell:
@@ -153,12 +159,15 @@ def _build_facts(scores: Scores) -> Iterator[ScoreRow]:
 
 def list_shown_means(scores: Scores) -> dict[str, str]:
     """Map each known mean that repeats neither one task's score nor another mean to its title."""
-    kind_count = len({task.kind for task in scores.tasks})
+    kinds, domains = ({getattr(task, key) for task in scores.tasks} for key in ("kind", "domain"))
     shown: dict[str, str] = {}
-    for mean in scores.known_means:
+    for mean in sorted(scores.known_means, key=lambda mean: mean == "task"):  # which is the last
         kind, count = read_group_kind(mean), _count_tasks(scores, mean)
-        repeats = count < 2 or (mean not in ("task", "type") and count == len(scores.tasks))
-        if not repeats and (mean != "type" or kind_count > 1):
+        is_repeat = {
+            "type": len(kinds) < 2,
+            "task": len(domains) < 2 and None not in domains,
+        }.get(mean, kind is not None and count == len(scores.tasks))
+        if count > 1 and not is_repeat:
             shown[mean] = TITLE_BY_MEAN[mean] if kind is None else f"mean of {kind} ({count})"
     return shown
 

@@ -146,10 +146,11 @@ class Export(Step):
 
 @dataclass(frozen=True)
 class Parity:
-    """Figures of one file: its size, and the mean and least cosine of its embeddings with torch's."""
+    """Figures of one file: its size, and mean and least cosine of `texts` embeddings with torch's."""
 
     file: str
     megabytes: float
+    texts: int
     cosine: float
     least_cosine: float
 
@@ -179,7 +180,7 @@ class Parity:
             torch.from_numpy(embeddings), torch.from_numpy(torch_embeddings)
         )
         mean, least = (round(float(one), 6) for one in (cosines.mean(), cosines.min()))
-        return cls(file, round(size / 1e6, 2), mean, least)
+        return cls(file, round(size / 1e6, 2), len(embeddings), mean, least)
 
 
 def _require_finite_weights(folder: Path) -> None:

@@ -22,21 +22,21 @@ def write_conclusions(scores: Scores, merges: Sequence[str]) -> list[Markup]:
     if (pooled := scores.pooled) is not None:
         merges = [arm for arm in pooled.models if {*pooled.list_members(arm)} & {*merges}]
         scores = pooled
-    lines = [_describe_forgetting(scores)] if scores.forgetting else []
+    lines = []
     for task_or_mean in _list_headlines(scores):
-        scored_models = [m for m in scores.models if scores.find_value(m, task_or_mean) is not None]
-        if not scored_models:
+        known = {model: scores.find_value(model, task_or_mean) for model in scores.models}
+        values = {model: value for model, value in known.items() if value is not None}
+        if not values:
             continue
-        choose = min if scores.less_is_better else max
-        best = choose(
-            scored_models, key=lambda model: scores.find_value(model, task_or_mean) or 0.0
-        )
+        best, *behind = sorted(values, key=values.__getitem__, reverse=not scores.less_is_better)
         verb = " has the least loss," if scores.less_is_better else " scores highest,"
-        others = [m for m in merges if m in scored_models and m != best]
+        others = [model for model in merges if model in behind]
+        if best == scores.reference:  # none is ahead of it
+            others = others or behind[:1]
         parts = [_describe_model(scores, best, task_or_mean, verb)]
         parts += [_describe_model(scores, m, task_or_mean, " scores") for m in others]
         lines.append(Markup("{}: {}.").format(_name_row(task_or_mean), Markup("; ").join(parts)))
-    return lines
+    return [*lines, _describe_forgetting(scores)] if scores.forgetting else lines
 
 
 def _list_headlines(scores: Scores) -> tuple[str, ...]:

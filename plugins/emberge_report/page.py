@@ -19,7 +19,7 @@ from emberge_report.report_data import ReportData, ReportedStep
 if TYPE_CHECKING:
     from jinja2 import Environment
 
-# More panels than this are folded away below the means.
+# More panels of tasks than this are folded away below those of means.
 _MOST_PANELS = 12
 # Origins of models whose colours are chosen first, as the first colours are the strongest.
 _STRONG_ORIGINS: tuple[ModelOrigin, ...] = ("merged", "trained", "chosen")

@@ -33,6 +33,7 @@ class Panel:
     reference: float | None
     ends: tuple[str, str]
     is_task: bool
+    is_headline: bool
 
     @property
     def label(self) -> str:
@@ -82,6 +83,7 @@ def _build_panel(
             format_points(left + width, table.less_is_better),
         ),
         is_task=row.task is not None,
+        is_headline=row.is_headline,
     )
 
 

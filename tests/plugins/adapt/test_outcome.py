@@ -74,6 +74,10 @@ def test_the_screen_has_the_gain_with_its_interval_beside_the_best_training() ->
     assert screen["tables"] == "out/scores/scores.md"
     assert "out/model" in screen["next"]
     assert "no gain" not in screen
+    second = Comparison(MODEL, BASE, "faq", -0.01, (-0.02, -0.001))
+    tasks = (replace(SCORES.tasks[0], name="faq"), *SCORES.tasks)
+    scores = replace(SCORES, tasks=tasks, comparisons=(*SCORES.comparisons, second))
+    assert screen_of(outcome_of(scores))["gain"].endswith("model 73.0 faq -1.0 [-2.0, -0.1]")
 
 
 def test_no_gain_beyond_chance_is_shown_with_what_would_help() -> None:

@@ -42,7 +42,8 @@ def test_a_pair_is_compared_on_the_draws_of_all_comparisons_and_has_its_table(
     first, second = (line for line in table.splitlines() if "Difference from" in line)
     assert first.startswith("Difference from base")
     assert second.startswith("Difference from merged in points")
-    (row,) = [line for line in table.partition(second)[2].splitlines() if "| worse |" in line]
+    lines = table.partition(second)[2].splitlines()
+    row = next(line for line in lines if line.startswith("| *mean over tasks* |"))
     whole = found["worse", "merged", "task"]
     assert f"| {100 * whole['difference']:+.1f} [{100 * whole['interval'][0]:+.1f}" in row
     scores = read_scores(tmp_path / "pair" / "out")

@@ -155,10 +155,10 @@ def test_the_table_shows_models_side_by_side_and_progress_runs_once(
     assert workspace.told[-1][:3] == (2.0, 2, "models")
     text = (workspace.folder / "scores.md").read_text()
     lines = text.splitlines()
-    assert lines[0] == "| task | base | merged |"
+    assert lines[0].startswith("Difference from base in points, with 95% intervals")
+    assert "| task | base | merged |" in lines
     first, best = (100 * result["values"][model]["code"] for model in ("base", "merged"))
     assert f"| code (ndcg_at_10, in) | {first:.1f} | **{best:.1f}** |" in lines
-    assert "Difference from base in points, with 95% intervals" in text
     assert "- papers: at most 50 queries" in lines
     for model in ("base", "merged"):
         own = result["values"][model]
@@ -167,7 +167,6 @@ def test_the_table_shows_models_side_by_side_and_progress_runs_once(
     low, high = (100 * one for one in result["intervals"]["base"]["kind:retrieval"])
     mean = result["means"]["base"]["kind:retrieval"]
     assert f"| *mean of retrieval (2)* | {100 * mean:.1f} [{low:.1f}, {high:.1f}] " in text
-    assert "| mean over kinds of task | mean of retrieval (2) |" in text
     assert read_scores(workspace.folder).find_value("base", "kind:retrieval") == pytest.approx(mean)
 
 

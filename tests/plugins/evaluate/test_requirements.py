@@ -63,8 +63,8 @@ def judged(folder: Path, given: Given, require: Requirement, base: str | None = 
 
 
 BETTER = "new is to be better than old"
-LOSE = "new is to lose at most {} points against old on tasks elsewhere: it {} (at 95%)"
-AT = " (lower bound {} at 95%, must be {})"
+LOSE = "new is to lose at most {} points against old on tasks elsewhere: it {} (one-sided, at 95%)"
+AT = " (one-sided lower bound {} at 95%, must be {})"
 CHANCE = f"{BETTER} on retrieval: +0.50 points may be chance{AT.format('-…', 'above 0')}"
 TOO_LITTLE = f"{BETTER} by more than 1 points on all: +0.50 points{AT.format('+0.50', 'above +1')}"
 ENOUGH = f"{BETTER} on all: +2.00 points{AT.format('+2.00', 'above 0')}"

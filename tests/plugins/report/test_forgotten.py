@@ -1,4 +1,4 @@
-"""What a model forgot comes first: among the conclusions of a page, and in its card."""
+"""What a model forgot comes after its scores: among the conclusions of a page, and in its card."""
 
 from __future__ import annotations
 
@@ -39,20 +39,21 @@ def words(scores: Scores) -> list[str]:
     return [re.sub("<[^>]*>", "", line) for line in write_conclusions(scores, ())]
 
 
-def test_the_first_conclusion_is_what_was_forgotten() -> None:
-    first, *rest = words(SCORES)
-    assert first.startswith("Forgetting, on 2 tasks of domains that no training had, against base")
-    assert "full loses 5.00 [2.00, 8.00]" in first
-    assert "half loses 0.50 [-1.00, +2.00], which may be chance" in first.replace("−", "-")
-    assert [line.partition(":")[0] for line in rest] == ["In domain", "Elsewhere"]
+def test_conclusions_begin_in_domain_and_end_with_what_was_forgotten() -> None:
+    *scored, last = words(SCORES)
+    assert last.startswith("Forgetting, on 2 tasks of domains that no training had, against base")
+    assert "full loses 5.00 [2.00, 8.00]" in last
+    assert "half loses 0.50 [-1.00, +2.00], which may be chance" in last.replace("−", "-")
+    assert [line.partition(":")[0] for line in scored] == ["In domain", "Elsewhere"]
+    assert "base scores highest, 50.00; half scores 49.50 (−0.50 against base" in scored[1]
 
 
 def test_a_gain_elsewhere_is_called_one() -> None:
     gained = (Comparison("base", "full", "elsewhere", -0.05, (-0.08, -0.02)),)
-    assert "full gains 5.00 [2.00, 8.00]" in words(replace(SCORES, forgetting=gained))[0]
+    assert "full gains 5.00 [2.00, 8.00]" in words(replace(SCORES, forgetting=gained))[-1]
     perhaps = (Comparison("base", "half", "elsewhere", -0.005, (-0.02, 0.01)),)
-    first = words(replace(SCORES, forgetting=perhaps))[0].replace("−", "-")
-    assert "half gains 0.50 [-1.00, +2.00], which may be chance" in first
+    last = words(replace(SCORES, forgetting=perhaps))[-1].replace("−", "-")
+    assert "half gains 0.50 [-1.00, +2.00], which may be chance" in last
 
 
 def test_a_card_says_what_its_own_model_forgot() -> None:

@@ -69,7 +69,7 @@ def test_scores_are_told_by_arm_first_and_by_model_folded_away(page: str) -> Non
     names = ["".join(cell.itertext()) for cell in by_arm.findall("thead/tr/th")][1:]
     assert names == ["bls", "boom", "base", "bag.ratio=0.2", "bag.ratio=0.6", "bag.ratio=1.0"]
     assert len(by_model.findall("thead/tr/th")) == 1 + len(SEEDS) + 1 + len(RATIOS)
-    _ranks, costs, *rows = by_arm.findall("tbody/tr")
+    *rows, _ranks, costs = by_arm.findall("tbody/tr")
     assert "± 0.72" in "".join(rows[0][2].itertext())
     folded = next(d for d in parsed(page).iter("details") if d.find("summary") is not None)
     assert folded.findtext("summary") == "Each model by itself"
@@ -81,7 +81,7 @@ def test_a_page_and_a_card_have_the_rows_of_the_table(run: FinishedRun, page: st
     titles = [row.title for row in build_table(scores).rows]
     _, by_model = tables(page, "Scores ×100")
     drawn = [row.findtext("th") for row in by_model.findall("tbody/tr")]
-    assert drawn[-len(titles) :] == titles
+    assert drawn[: len(titles)] == titles
     card = add_scores("---\n---\n", [("base", scores)])
     firsts = [line.split(" |")[0].strip("| *") for line in card.splitlines() if "| **" in line]
     assert [
@@ -108,7 +108,7 @@ def test_a_page_of_losses_marks_the_lowest_and_shows_them_as_they_are(tmp_path: 
     scores = read_scores(out / "scores").pooled
     assert scores is not None
     rows = build_table(scores).rows
-    for row, drawn in zip(rows, by_arm.findall("tbody/tr")[-len(rows) :], strict=True):
+    for row, drawn in zip(rows, by_arm.findall("tbody/tr")[: len(rows)], strict=True):
         lowest = min(cell.value for cell in row.cells.values() if cell.value is not None)
         starred = [cell.get("class") == "best" for cell in drawn.findall("td")]
         assert starred == [cell.value == lowest for cell in row.cells.values()]
