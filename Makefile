@@ -8,7 +8,6 @@
 #   make lint     ruff and mypy
 #   make bench    comparisons with peers, printed
 #   make gpu      on a machine with a GPU: what only a GPU can show, in one table; installs nothing
-#   make test-machines    the tests as on other CPUs and with more threads, an hour or two
 #   make mutants  plant small faults and print how many the tests find; an hour or two
 #
 # PYTHON=python3.12 picks the interpreter. TORCH="torch --index-url URL" says where torch comes from,
@@ -29,7 +28,7 @@ export TOKENIZERS_PARALLELISM = false
 # Files are UTF-8 whatever the locale is, of tests too.
 export PYTHONUTF8 = 1
 
-.PHONY: help demo test test-all docs coverage lint style bench gpu test-machines mutants
+.PHONY: help demo test test-all docs coverage lint style bench gpu mutants
 .DELETE_ON_ERROR:
 
 help:
@@ -67,11 +66,6 @@ lint: style
 style: $(READY)
 	$(BIN)/python -m ruff check .
 	$(BIN)/python -m ruff format --check .
-
-# TESTS="tests/core -x" runs pytest with these arguments instead of on everything.
-TESTS ?=
-test-machines: $(READY)
-	$(BIN)/python -m tests.support.machines $(TESTS)
 
 # BENCH= (empty) takes models of full size.
 BENCH ?= --size small

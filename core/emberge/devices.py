@@ -141,11 +141,11 @@ def _find_devices(requested: str | None) -> tuple[str, ...]:
         return cuda or ("cpu",)
     names = [name.strip() for name in requested.split(",") if name.strip()]
     existing_devices = ("cpu", *cuda)
-    devices = [d for name in names for d in (cuda if name == "cuda" else (name,))]
+    devices = [d for name in names for d in ((name == "cuda" and cuda) or (name,))]
     unknown = [name for name in devices if name not in existing_devices]
     if unknown or not devices:
         raise RecipeError(
-            f"--devices {requested}: {', '.join(unknown) or 'no such device'} is not here; "
-            f"this machine has {', '.join(existing_devices)}"
+            f"--devices {requested}: {', '.join(unknown) or 'no device'} is not here; this "
+            f"machine has {', '.join(existing_devices)}"
         )
     return tuple(dict.fromkeys(devices))

@@ -13,6 +13,7 @@ from pathlib import Path
 from emberge.contracts import Machine
 from emberge.errors import EmbergeError, RecipeError
 from emberge.interpreter import build_python_command
+from emberge.wording import count_noun
 
 _ERROR_PREFIX = "error: "
 # Environment variables: the number that torchrun gives a process, how many processes there are, and the id of
@@ -72,8 +73,8 @@ def choose_rank_count(ranks: int | None, machine: Machine) -> int:
         raise RecipeError(f"LOCAL_WORLD_SIZE={ranks_here} is no number of ranks; {_START_REMEDY}")
     if machine.device.startswith("cuda") and int(ranks_here) > device_count:
         raise RecipeError(
-            f"{ranks_here} ranks on this machine, which has {device_count} GPUs for them; take as many, or "
-            "--devices cpu"
+            f"{count_noun(int(ranks_here), 'rank')} on this machine, which has "
+            f"{count_noun(device_count, 'GPU')} for them; take as many, or --devices cpu"
         )
     return count
 

@@ -37,9 +37,9 @@ def join_some(words: Iterable[str], most: int = 3) -> str:
     return ", ".join(listed[:most]) + more_text
 
 
-def count_noun(count: int, noun: str) -> str:
-    """Return the number and the noun, plural if needed: `1 step`, `1,200 merge strategies`."""
-    return f"{count:,} {noun if count == 1 else make_plural(noun)}"
+def count_noun(count: float, noun: str) -> str:
+    """Return the number and the noun, plural if needed: `1 step`, `0.5 points`, `1,200 merge strategies`."""
+    return f"{count:,{'g' if isinstance(count, float) else ''}} {noun if count == 1 else make_plural(noun)}"
 
 
 def format_counts_by_first_word(names: Iterable[str]) -> str:

@@ -53,7 +53,8 @@ def parse_columns(words: Iterable[str]) -> dict[str, str]:
             raise RecipeError(f"--columns {word}: write query=COLUMN,document=COLUMN")
         part = PART_BY_WORD.get(name)
         if part is None:
-            hint = suggest(name, PART_BY_WORD) or f"; parts: {', '.join(PART_BY_WORD)}"
+            reverse = f"; the part comes first: {column}={name}" if column in PART_BY_WORD else ""
+            hint = reverse or suggest(name, PART_BY_WORD) or f"; parts: {', '.join(PART_BY_WORD)}"
             raise RecipeError(f"--columns {word}: there is no part '{name}'{hint}")
         if part in columns:
             raise RecipeError(

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from emberge import ModelRef, NonNegative
+from emberge.wording import count_noun
 
 from emberge_evaluate.scores import Verdict
 
@@ -68,11 +69,11 @@ def describe_demand(verdict: Verdict, arm: str, other: str, *, less_is_better: b
     """
     margin, difference = verdict.margin, 100 * verdict.difference
     if verdict.demand == "better_than":
-        by = f" by more than {margin:g} points" if margin else ""
+        by = f" by more than {count_noun(margin, 'point')}" if margin else ""
         claim, least, condition = f"better than {other}{by}", margin, "above"
         doubt, meets_by_value = "may be chance", difference > margin
     else:
-        by = f"at most {margin:g} points worse" if margin else "not worse"
+        by = f"at most {count_noun(margin, 'point')} worse" if margin else "not worse"
         claim, least, condition = f"{by} than {other}", -margin, "at least"
         doubt, meets_by_value = "is too uncertain", difference >= -margin
     unit = "points of gain" if less_is_better else "points"
@@ -88,7 +89,7 @@ def describe_forgetting(verdict: Verdict, arm: str, base: str) -> str:
     """Return the sentence on the loss against the base that is allowed; a positive difference is a gain."""
     difference, bound = 100 * verdict.difference, 100 * verdict.lower_bound
     tasks = "out of domain" if verdict.tasks == "out" else verdict.tasks
-    claim = f"{arm} is to lose at most {verdict.margin:g} points against {base} on tasks {tasks}"
+    claim = f"{arm} is to lose at most {count_noun(verdict.margin, 'point')} against {base} on tasks {tasks}"
     is_unsure = bound < -verdict.margin <= difference
     worst = (
         f"but may have lost {-bound:.2f}" if is_unsure else f"at worst it {_describe_change(bound)}"

@@ -12,6 +12,7 @@ from typing import Any
 from emberge import RecipeError
 from emberge.files import make_folder, working_in
 from emberge.recipes import complete_reference
+from emberge.wording import count_noun
 
 # Methods of mergekit that have no weights; for the others a weight is 1 by default.
 _WITHOUT_WEIGHTS = frozenset({"karcher", "model_stock", "sce", "slerp"})
@@ -72,7 +73,8 @@ def build_mergekit_config(
         elif isinstance(value, Sequence) and not isinstance(value, str):
             if len(value) != len(others):
                 raise RecipeError(
-                    f"parameters['{key}']: {len(value)} values for {len(others)} models"
+                    f"parameters['{key}']: {count_noun(len(value), 'value')} for "
+                    f"{count_noun(len(others), 'model')}"
                 )
             by_number = dict(zip(others, value, strict=True))
         else:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import re
 import shutil
 import sys
 import warnings
@@ -37,7 +38,7 @@ from emberge.recipes import (
     read_recipe_text,
     translate_recipe,
 )
-from emberge.wording import make_printable
+from emberge.wording import count_noun, make_printable
 from emberge.yaml_nodes import read_yaml, to_plain, write_yaml
 
 from emberge_merge.loaded_models import build_mergekit_config, saving_loaded_models
@@ -46,6 +47,14 @@ from emberge_merge.steps.merge import Merge
 STEP_ID = "merged"
 # What the place of an option begins with in the recipe; messages name it `merge.strategy`.
 _STEP_PREFIX = f"recipe.steps.{STEP_ID}."
+# Options of the step `merge` as the command line writes them; all others are `--set NAME`.
+_TYPED_OPTIONS = {"models": "merge", "weights": "--weight", "out_dtype": "--dtype"} | {
+    name: f"--{name}" for name in ("strategy", "base", "template")
+}
+_OPTION_IN_PLACE = re.compile(r"^merge\.(?:strategy\.\w+\.)?(\w+)")
+_OPTION_IN_TEXT = re.compile(
+    r"(?:under|with|as) '(base|template|tokenizer)'(?! \w)|option '(weights|out_dtype)' of step 'merge'"
+)
 
 
 def merge(
@@ -118,21 +127,38 @@ def merge(
 
 def run_verb(options: argparse.Namespace, plugins: Plugins) -> int:
     """Merge models into one folder, as described by the command line or another tool's file."""
+    is_file = bool(options.models) and Path(options.models[0]).is_file()
+    show = str if is_file else _name_options_as_typed
 
     def warn(text: str) -> None:
         if not options.quiet:
-            print(f"warning: {make_printable(text)}", file=sys.stderr)
+            print(f"warning: {make_printable(show(text))}", file=sys.stderr)
 
-    run_one_merge(
-        read_merge(options, plugins),
-        options.out,
-        plugins,
-        machine=find_machine(options.devices, options.workers, options.memory),
-        quiet=options.quiet,
-        warn=warn,
-    )
+    try:
+        run_one_merge(
+            read_merge(options, plugins),
+            options.out,
+            plugins,
+            machine=find_machine(options.devices, options.workers, options.memory),
+            quiet=options.quiet,
+            warn=warn,
+        )
+    except RecipeError as error:
+        raise RecipeError([Problem(show(str(problem))) for problem in error.problems]) from error
     print(f"merged: {options.out}")
     return 0
+
+
+def _name_options_as_typed(text: str) -> str:
+    """Return a message on the step `merge` with options as the command line writes them: `--template`."""
+
+    def name(option: str) -> str:
+        return _TYPED_OPTIONS.get(option, f"--set {option}")
+
+    text = _OPTION_IN_PLACE.sub(lambda found: name(found[1]), text)
+    return _OPTION_IN_TEXT.sub(
+        lambda found: f"by {name(found[1])}" if found[1] else f"option {name(found[2])}", text
+    )
 
 
 def read_merge(options: argparse.Namespace, plugins: Plugins) -> Recipe:
@@ -154,6 +180,8 @@ def read_merge(options: argparse.Namespace, plugins: Plugins) -> Recipe:
     }
     step_options = {name: value for name, value in step_options.items() if value is not None}
     settings = _read_settings(options.overrides) if options.overrides else {}
+    if not options.models and "models" not in settings:
+        raise RecipeError("name the models to merge, or one mergekit YAML")
     return describe_merge(options.models, step_options, plugins, settings)
 
 
@@ -221,7 +249,8 @@ def describe_merge(
         weights = list(options.pop("weights"))
         if len(weights) != len(members):
             raise RecipeError(
-                f"{len(weights)} weights for {len(members)} models; give one each, or none"
+                f"{count_noun(len(weights), 'weight')} for {count_noun(len(members), 'model')}; "
+                "give one each, or none"
             )
         members = [
             {"model": model, "weight": weight}

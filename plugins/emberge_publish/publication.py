@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from emberge import EmbergeError, RecipeError
-from emberge.wording import format_size, join_some
+from emberge.wording import count_noun, format_size, join_some
 
 if TYPE_CHECKING:
     from huggingface_hub import HfApi
@@ -82,7 +82,7 @@ class Publication:
         width = max(map(len, self.files))
         for path, content in self.files.items():
             yield f"  {path:<{width}}  {format_size(_measure(content)):>9}"
-        yield f"{len(self.files)} files, {format_size(self.size)}"
+        yield f"{count_noun(len(self.files), 'file')}, {format_size(self.size)}"
         yield f"licence {self.licence}" if self.licence else "no licence"
         if lost := self._list_others(repository or HubRepository()):
             yield f"deleted from the repository: {join_some(lost, 6)}"

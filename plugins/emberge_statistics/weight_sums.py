@@ -104,6 +104,8 @@ def _sum_pair(
     specs = matched.pairs[name]
     count, width = min(as_row_shape(spec.shape) for spec in specs)
     shared = torch.tensor(matched.shared) if matched.shared and is_vocabulary(name) else None
+    if shared is not None and len(specs[0].shape) == 1:
+        count, width = width, 1  # a bias has a number for each token
     rows_at_once = max(1, _READ_ELEMENTS // max(1, width))
     weights, changes = PairSums(), PairSums()
     for start in range(0, count, rows_at_once):

@@ -31,12 +31,17 @@ def test_a_text_that_is_no_size_is_refused_with_an_example(text: str) -> None:
         parse_size(text)
 
 
-def test_a_machine_has_the_devices_that_exist_or_are_named() -> None:
+def test_a_machine_has_the_devices_that_exist_or_are_named(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     assert find_machine(devices="cpu", memory="2GiB").memory == 2 << 30
     machine = find_machine()
     assert machine.workers >= 1
     assert machine.devices
     assert find_machine(workers=3, devices="cpu").workers == 3
+    monkeypatch.setattr("torch.cuda.device_count", lambda: 0)
+    with pytest.raises(RecipeError, match="--devices cuda: cuda is not here; this machine has cpu"):
+        find_machine("cuda")
     with pytest.raises(RecipeError, match="cuda:99 is not here; this machine has cpu"):
         find_machine(devices="cuda:99")
     with pytest.raises(RecipeError, match="at least one worker"):

@@ -98,7 +98,6 @@ def test_make_has_a_target_for_everything_the_readme_promises() -> None:
         "lint",
         "bench",
         "gpu",
-        "test-machines",
         "mutants",
     ):
         assert re.search(rf"^([\w-]+ )*{target}( [\w-]+)*:", makefile, re.MULTILINE), target

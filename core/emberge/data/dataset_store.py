@@ -22,6 +22,7 @@ from emberge.data.row_parser import Row
 from emberge.errors import DataError
 from emberge.files import publish, write_json
 from emberge.seeds import hash_evenly
+from emberge.wording import count_noun
 
 STORE_FORMAT = 5
 _MEDIA_FILE = "media.json"
@@ -183,7 +184,7 @@ class StoredDataset:
 
     def __getitem__(self, row: int) -> Example:
         if not -len(self) <= row < len(self):
-            raise IndexError(f"{self.info.name} has {len(self)} rows, not {row}")
+            raise IndexError(f"{self.info.name} has {count_noun(len(self), 'row')}, not {row}")
         number = self._row_numbers[row]
         stored_row = self._rows[number]
         if self._labels is not None:

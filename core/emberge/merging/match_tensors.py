@@ -107,7 +107,7 @@ class TensorMatcher:
         for models, heads in _group_heads(self.models_with_head):
             yield (
                 f"{heads} of {models}: left out, as '{template}' has none of its own; "
-                "'template' may name a model that has it"
+                "name a model that has it as 'template'"
             )
         for models, heads in _group_heads(self.models_without_head):
             yield f"{models}: without {heads} of '{template}', which comes from the models that have it"

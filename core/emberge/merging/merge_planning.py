@@ -39,8 +39,9 @@ def plan_merge(request: MergeRequest, *, needs_weights: bool = False) -> MergePl
     lacks is a problem, unless the tensor is in a head or module, or `request.missing` allows it.
 
     No tensor is read whole, and nothing is raised. If it `needs_weights`, a model without weights is a
-    problem.
+    problem. A base that no strategy uses is left out of the plan's request, with a warning.
     """
+    request, remarks = _leave_out_unused_base(request)
     names_by_model, checkpoints, header_problems = _read_headers(
         request, needs_weights=needs_weights
     )
@@ -63,6 +64,7 @@ def plan_merge(request: MergeRequest, *, needs_weights: bool = False) -> MergePl
         request=request,
         files=files,
         problems=tuple(problems),
+        warnings=remarks,
         template=template,
         future_models=unseen,
     )
@@ -79,15 +81,25 @@ def use_plan(plan: MergePlan | None, request: MergeRequest) -> MergePlan:
     A check does not know fingerprints and the seed, so these may differ. An earlier plan is used only if it
     saw all weights, and no file of a model has changed since.
     """
+    used, _ = _leave_out_unused_base(request)
     is_same_work = (
         plan is not None
         and not (plan.problems or plan.future_models or request.uses_statistics)
-        and plan.files == request.list_files()
-        and _leave_out_unknown(plan.request) == _leave_out_unknown(request)
+        and plan.files == used.list_files()
+        and _leave_out_unknown(plan.request) == _leave_out_unknown(used)
     )
     if plan is None or not is_same_work:
         return plan_merge(request, needs_weights=True)
-    return replace(plan, request=request)
+    return replace(plan, request=used)
+
+
+def _leave_out_unused_base(request: MergeRequest) -> tuple[MergeRequest, tuple[str, ...]]:
+    """Return the request without a base that no strategy uses, and a remark if it had one."""
+    if request.base is None or request.uses_base:
+        return request, ()
+    names = ", ".join(chain[-1].name_in_messages for chain in request.chains if chain)
+    remark = f"'{names}' uses no base, so the base '{request.base.name}' is left out"
+    return replace(request, base=None), (remark,)
 
 
 def _leave_out_unknown(request: MergeRequest) -> MergeRequest:

@@ -14,7 +14,7 @@ from emberge.merging.request import MergeRequest
 from emberge.merging.template_checks import describe_omissions, describe_template_problems
 from emberge.model_folder import Checkpoint, JoinedFacts, ModelPair, TokenizerFiles, TrunkConfig
 from emberge.tensor_names import HEAD, TensorNames
-from emberge.wording import join_some
+from emberge.wording import count_noun, join_some
 
 # The other remedy for a problem of the model that gives the result its files.
 TEMPLATE_REMEDY = "or name another model as 'template'"
@@ -153,9 +153,6 @@ def _find_base_problems(request: MergeRequest) -> Iterator[Problem]:
                 f"the base is also listed as the model '{model.name}', whose delta would be zero; "
                 "take it out of one place"
             )
-    if all(policy == "forbidden" for policy in policies):
-        names = ", ".join(chain[-1].name_in_messages for chain in request.chains if chain)
-        yield Problem(f"a base is given and '{names}' uses none; leave the base out")
 
 
 @dataclass(frozen=True)
@@ -267,8 +264,8 @@ def find_template_problems(
     count = None if request.layers is None else trunk.layer_count
     if count not in (request.layers, None):
         yield Problem(
-            f"'{template.folder.name}' has {count} layers, and the recipe states {request.layers}; a merge "
-            "neither cuts nor stacks layers (`mergekit-yaml` does)"
+            f"'{template.folder.name}' has {count_noun(count or 0, 'layer')}, and the recipe states "
+            f"{request.layers}; a merge neither cuts nor stacks layers (`mergekit-yaml` does)"
         )
     if request.template is not None or request.inputs[0].part == "whole":
         return

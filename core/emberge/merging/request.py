@@ -128,6 +128,12 @@ class MergeRequest:
         return (*(rule.strategy for rule in self.rules), self.strategy)
 
     @property
+    def uses_base(self) -> bool:
+        """True if any stage works with a base."""
+        stages = (stage for chain in self.chains for stage in walk_stages(chain))
+        return any(stage.base_policy != "forbidden" for stage in stages)
+
+    @property
     def uses_statistics(self) -> bool:
         """True if any stage reads statistics files."""
         stages = (stage for chain in self.chains for stage in walk_stages(chain))

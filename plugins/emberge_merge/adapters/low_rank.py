@@ -13,7 +13,7 @@ _BLOCK_ROWS = 1 << 12  # rows or columns multiplied at once
 # Squares of singular values below this share of the largest are rounding of the matrix itself.
 _ROUNDING_SHARE = 1e-14
 Combination = Callable[[str, Mapping[str, float], float], Mapping[str, float]]
-"""Function of (tensor, weights by model, depth) that returns the factor of each model's change."""
+"""Function of (stored name, weights by model, depth) that returns the factor of each model's change."""
 
 
 @dataclass(frozen=True, slots=True)

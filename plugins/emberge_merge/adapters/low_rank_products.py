@@ -64,7 +64,7 @@ class LowRankProducts:
 
         assert self.combination is not None
         base_spec, depth = self.base.specs[tensor.name], self.plan.depths.get(tensor.name, 0.0)
-        shares = self.combination(tensor.name, self.plan.map_weights(tensor), depth)
+        shares = self.combination(tensor.result.name, self.plan.map_weights(tensor), depth)
         left: list[Tensor] = []
         right: list[Tensor] = []
         for model, spec in zip(self.plan.request.inputs, tensor.sources, strict=True):

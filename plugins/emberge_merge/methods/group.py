@@ -21,6 +21,7 @@ from emberge import (
     component,
 )
 from emberge.contracts import Options
+from emberge.wording import count_noun
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -76,7 +77,7 @@ class Group(MergeTransform):
         for label, size in Counter(groups).items():
             if size not in self.by.arity:
                 name = self.by.name_in_recipes
-                yield f"the group '{label}' has {size} models, which '{name}' does not take"
+                yield f"the group '{label}' has {count_noun(size, 'model')}, which '{name}' does not take"
 
     def remaining(self, models: Sequence[str], groups: Sequence[str]) -> Sequence[str]:
         return tuple(dict.fromkeys(groups))

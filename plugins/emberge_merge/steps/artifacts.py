@@ -39,7 +39,6 @@ def name_parents(
 
 def build_artifact(
     members: Sequence[tuple[ModelEntry, Model]],
-    request: MergeRequest,
     report: MergeReport,
     *,
     base: ModelRef | None,
@@ -47,11 +46,12 @@ def build_artifact(
     rules: Sequence[Rule],
     known_warnings: Sequence[str],
 ) -> Artifact:
-    """Return the artifact of a finished merge; `members` has a model for each of the request's inputs.
+    """Return the artifact of a finished merge; `members` has a model for each input of its request.
 
     `base`, `keep` and `rules` are the recipe's, `known_warnings` were already given before the run.
     """
-    inputs, plan, stated = request.inputs, report.plan, report.plan.joined_facts
+    plan, request, stated = report.plan, report.plan.request, report.plan.joined_facts
+    inputs, base = request.inputs, base if request.base is not None else None
     parents = name_parents(members, inputs)
     names = [(parent, model.name) for parent, model in zip(parents, inputs, strict=True)]
     weights = {parent: plan.weights[name] for parent, name in names}

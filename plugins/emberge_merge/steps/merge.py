@@ -133,8 +133,8 @@ class Merge(Step):
             context.note("tokenizers", [plan.token_plan.summary])
         if plan.template is not None and not plan.problems:
             context.note("merge plan", partial(describe_plan, plan))
-            for warning in plan.warnings:
-                yield context.warning(warning, "models")
+        for warning in plan.warnings if not plan.problems else ():
+            yield context.warning(warning, "models")
 
     def run(self, workspace: Workspace) -> Artifact:
         from emberge.merging import merge_checkpoints
@@ -168,7 +168,6 @@ class Merge(Step):
                 workspace.warn(warning)
         return build_artifact(
             members,
-            request,
             report,
             base=self.base,
             keep=self.keep,

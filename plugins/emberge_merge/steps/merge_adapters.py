@@ -19,7 +19,7 @@ from emberge import (
     Step,
     Workspace,
 )
-from emberge.contracts import BaseFacts, MergeDetails, find_nested_stages
+from emberge.contracts import BaseFacts, MergeDetails
 from emberge.merging import MergeInput, MergeRequest, plan_merge
 
 from emberge_merge.adapters.adapter_checks import describe_language_adapters, find_adapter_problems
@@ -174,22 +174,16 @@ class MergeAdapters(Step):
         seed: int = 0,
     ) -> MergeRequest:
         inputs = build_inputs(self.models, find, factors)
-        uses_base = any(map(_can_use_base, self.strategy))
-        return MergeRequest(
+        request = MergeRequest(
             inputs=inputs,
             strategy=self.strategy,
-            base=name_base(base, inputs) if uses_base else None,
+            base=name_base(base, inputs),
             seed=seed,
             statistics=locate_statistics([self.strategy], data) if data is not None else {},
             template=base.folder if self.base is not None else None,
             as_adapter=True,
         )
-
-
-def _can_use_base(link: Stage) -> bool:
-    return link.base_policy != "forbidden" or any(
-        map(_can_use_base, find_nested_stages(link).values())
-    )
+        return request if request.uses_base else replace(request, base=None)
 
 
 def _build_combination(strategy: Sequence[Stage]) -> Combination | None:

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from emberge import Stage
 from emberge.merging import MergePlan, find_weighing_link
 from emberge.model_folder import describe_origin
-from emberge.wording import format_counts_by_first_word, format_size, join_some
+from emberge.wording import count_noun, format_counts_by_first_word, format_size, join_some
 
 _SHOWN_NAMES = 3
 _WEIGHTS_BY_ROLE = {
@@ -39,7 +39,7 @@ def _list_labelled_lines(plan: MergePlan) -> Iterator[tuple[str, str]]:
         owned = sum(
             request.find_chain_number(tensor.result.name) == number for tensor in plan.tensors
         )
-        count = f" ({owned} tensors)" if plan.tensors else ""
+        count = f" ({count_noun(owned, 'tensor')})" if plan.tensors else ""
         yield "method", f"{_show_chain(rule.strategy)} for {rule.filter}{count}"
     if plan.tensors:
         yield from _describe_weights(plan)

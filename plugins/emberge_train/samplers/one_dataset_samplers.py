@@ -21,6 +21,7 @@ from emberge import (
     suggest,
 )
 from emberge.contracts import Rows, Tail
+from emberge.wording import count_noun
 
 from emberge_train.samplers.batches import (
     DatasetBatches,
@@ -100,7 +101,7 @@ class OneDataset(Sampler):
     @staticmethod
     def _describe_small(batches: DatasetBatches) -> str:
         size = f"{batches.limit} tokens" if isinstance(batches, TokenBatches) else batches.size
-        return f"'{batches.info.name}' ({len(batches.rows)} rows, batches of {size})"
+        return f"'{batches.info.name}' ({count_noun(len(batches.rows), 'row')}, batches of {size})"
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import shutil
 from collections.abc import Callable
@@ -59,8 +60,12 @@ def change(folder: Path, **tensors: torch.Tensor) -> None:
         ("a --strategy slerp", "'slerp' takes 2 models and there is 1"),
         ("a --strategy model_stock --base base", "'model_stock' takes at least 2 models and there"),
         ("a b --strategy passthrough", "'passthrough' takes 1 model and there are 2"),
-        ("a b --strategy ties", "'ties' needs a base; name it under 'base'"),
-        ("a b --strategy linear --base base", "a base is given and 'linear' uses none; leave the"),
+        ("a b --strategy ties", "'ties' needs a base; name it by --base"),
+        ("a b --dtype float33", "--dtype: option --dtype needs one of float32"),
+        (
+            "a b --set keep=0.1",
+            "--set keep: step 'merge': 'keep: 0.1' keeps that share of the base",
+        ),
         ("a b --strategy linear --weight=1,-1", "the weights sum to zero, and 'linear' divides by"),
         ("a b --strategy multi_slerp --weight=0,0", "and 'multi_slerp' divides by their sum; give"),
         (
@@ -73,7 +78,7 @@ def test_a_request_that_cannot_be_merged_is_refused(
     words: str, says: str, refused: Callable[..., str]
 ) -> None:
     line = refused(*words.split())
-    assert line.startswith("merge")
+    assert line.startswith(("merge", "--"))
     assert says in line
 
 
@@ -91,6 +96,24 @@ def test_a_base_that_no_link_requires_may_also_be_a_model(place: Path) -> None:
     words = ["merge", "a", "base", "--base", "base", "--strategy", "nuslerp", "--out", "out"]
     assert main(words) == 0
     assert Path("out/model.safetensors").is_file()
+
+
+def test_a_base_that_no_link_uses_is_left_out_with_a_remark(
+    place: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    remark = "'linear' uses no base, so the base 'base' is left out"
+    for out, base in (("out", ()), ("remarked", ("--base", "base"))):
+        assert main(["merge", "a", "b", "--strategy", "linear", "--out", out, *base]) == 0
+        assert (remark in capsys.readouterr().err) == bool(base)
+    first, second = (load_file(f"{out}/model.safetensors") for out in ("out", "remarked"))
+    assert all(torch.equal(first[name], second[name]) for name in first)
+    artifact = json.loads(Path("remarked/artifact.json").read_text())
+    assert (artifact["warnings"], artifact.get("base")) == ([remark], None)
+    step = {"merge": {"models": ["$x"], "base": "./base"}}
+    steps = {"x": {"merge": {"models": ["./a", "./b"]}}, "y": step}
+    Path("r.yaml").write_text(yaml.safe_dump({"steps": steps}))
+    assert main(["check", "r.yaml"]) == 0
+    assert remark in capsys.readouterr().err
 
 
 def test_group_weights_that_cancel_out_name_the_group(

@@ -77,6 +77,7 @@ def test_columns_are_named_by_the_words_that_people_use() -> None:
     [
         (["query"], "query=COLUMN"),
         (["=x"], "query=COLUMN"),
+        (["Question=query"], "no part 'Question'; the part comes first: query=Question"),
         (["qery=x"], "did you mean 'query'"),
         (["query=a", "anchor=b"], "two columns"),
     ],

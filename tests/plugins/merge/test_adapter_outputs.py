@@ -112,6 +112,21 @@ def test_an_adapter_of_a_class_with_a_head_becomes_one_of_the_backbone(
     assert any("'base+c' is an adapter of type CAUSAL_LM" in str(p) for p in report.problems)
 
 
+def test_a_filter_of_scale_matches_the_names_that_the_base_stores(
+    tmp_path: Path, plugins: Plugins
+) -> None:
+    base = tiny.transformer(tmp_path / "base", "AutoModelForCausalLM", "qwen3")
+    save_adapter(tmp_path / "a", base, target_modules=["q_proj"])
+    scale = "[{filter: model.layers, value: 0.25}, {value: 1}]"
+    step = f"models: [./base+./a], strategy: {{task_arithmetic: {{scale: {scale}}}}}"
+    made = run(
+        tmp_path,
+        f"  small: {{merge_adapters: {{{step}}}}}\n  whole: {{merge: {{{step}, base: ./base}}}}\n",
+        plugins,
+    )
+    assert_same_pass(hidden(adapted(base, made["small"])), hidden(loaded(made["whole"])), base)
+
+
 def test_a_pooler_that_the_base_lacks_is_named_and_no_change(
     tmp_path: Path, plugins: Plugins
 ) -> None:

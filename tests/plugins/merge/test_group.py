@@ -155,7 +155,7 @@ def test_a_warning_inside_a_group_names_the_group() -> None:
     ("groups", "links", "message"),
     [
         (("a", ""), [Group(by=chain("linear")[0])], "the model 'two' has no group"),
-        (("a", "b"), [Group(by=chain("slerp")[0])], "the group 'a' has 1 models"),
+        (("a", "b"), [Group(by=chain("slerp")[0])], "the group 'a' has 1 model,"),
     ],
 )
 def test_wrong_groups_are_refused_before_work(

@@ -212,6 +212,21 @@ def test_rows_of_vocabularies_are_matched_by_token(qwens: Path, tmp_path: Path) 
     assert any("2 rows" in note for note in swapped.notes)
 
 
+def test_a_bias_of_a_vocabulary_is_matched_by_token(qwens: Path, tmp_path: Path) -> None:
+    folders = [Path(shutil.copytree(qwens / "sibling", tmp_path / name)) for name in ("a", "b")]
+    with_tokens(folders[1], 0, ("bank", "card"))
+    ids = json.loads((folders[1] / "tokenizer.json").read_text())["model"]["vocab"]
+    for folder in folders:
+        tensors = load_file(folder / "model.safetensors")
+        bias = torch.arange(1.0, 1 + len(tensors["embed_tokens.weight"]))
+        if folder is folders[1]:
+            bias[[ids["bank"], ids["card"]]] += 1000.0
+        save_file({**tensors, "lm_head.bias": bias}, folder / "model.safetensors")
+    found = compare_weights(*map(model, folders)).of("lm_head", ["vector"])
+    assert found is not None
+    assert (found.elements, found.distance) == (len(bias) - 2, 0.0)
+
+
 def test_the_table_has_a_row_a_layer_and_the_mean(qwens: Path) -> None:
     found = compare_weights(model(qwens / "causal"), model(qwens / "sibling"))
     rows = [line.split() for line in found.table()[2:]]

@@ -18,7 +18,7 @@ from emberge.merging.tokens.token_plan import NO_ROW, NewToken, TokenModel, Toke
 from emberge.merging.tokens.tokenizer import Tokenizer, assign_token_ids, quote_token
 from emberge.model_folder import Checkpoint
 from emberge.tensor_names import TensorNames
-from emberge.wording import join_some
+from emberge.wording import count_noun, join_some
 
 CLASH_REMEDY = (
     "merge by token with vocabulary: union, or name the tokenizer to keep with 'tokenizer'"
@@ -105,9 +105,8 @@ class _TokenAligner:
             for model in self.models
         ]
         partial, absent = set[int]().union(*lacking_rows), set[int].intersection(*lacking_rows)
-        placement = (
-            "1 token is" if len(self.new_tokens) == 1 else f"{len(self.new_tokens)} tokens are"
-        )
+        new_count = len(self.new_tokens)
+        placement = f"{count_noun(new_count, 'token')} {'is' if new_count == 1 else 'are'}"
         return (
             f"{rows} rows: {rows - len(partial)} merged, {len(partial) - len(absent)} from the models that "
             f"know them, {len(absent)} of no token; {placement} put into the tokenizer"

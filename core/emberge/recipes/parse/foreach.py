@@ -90,21 +90,29 @@ def _add_ids(rows: Sequence[dict[str, Node]]) -> list[Combination]:
 
 
 def _build_slugs(values: Sequence[Node]) -> list[str]:
-    """Return for each value a text that every file system accepts; equal texts are replaced by numbers."""
-    slug_by_key: dict[str, str] = {}
-    for node in values:
-        slug_by_key.setdefault(repr(to_plain(node)), _build_slug(node))
-    folded = [slug.casefold() for slug in slug_by_key.values()]
-    for index, (key, slug) in enumerate(slug_by_key.items()):
-        if not slug or len(slug) > _LONGEST_SLUG or folded.count(slug.casefold()) > 1:
-            slug_by_key[key] = f"{index}"
-    return [slug_by_key[repr(to_plain(node))] for node in values]
+    """Return for each value a text that every file system accepts; equal texts are replaced by numbers.
+
+    A mapping with one key, such as a strategy with options, has its key, unless a plain value has it too.
+    """
+    node_by_key = {repr(to_plain(node)): node for node in values}
+    slugs = {key: _build_slug(node) for key, node in node_by_key.items()}
+    folded = [slug.casefold() for slug in slugs.values()]
+    plain = [f for f, n in zip(folded, node_by_key.values(), strict=True) if isinstance(n, Scalar)]
+    for index, (key, slug) in enumerate(slugs.items()):
+        rivals = plain if isinstance(node_by_key[key], Scalar) else folded
+        if not slug or len(slug) > _LONGEST_SLUG or rivals.count(slug.casefold()) > 1:
+            slugs[key] = f"{index}"
+    return [slugs[repr(to_plain(node))] for node in values]
 
 
 def _build_slug(node: Node) -> str:
-    if isinstance(node, Items | Fields):
+    if isinstance(node, Fields) and len(node.entries) == 1:
+        text = next(iter(node.entries))
+    elif isinstance(node, Items | Fields):
         return ""
-    slug = re.sub(r"[^A-Za-z0-9._-]+", "-", node.text.replace("+", "")).strip("-.")
+    else:
+        text = node.text
+    slug = re.sub(r"[^A-Za-z0-9._-]+", "-", text.replace("+", "")).strip("-.")
     if isinstance(node, Scalar) and isinstance(node.value, int | float) and node.value < 0:
         slug = f"-{slug}"
     return "" if slug.endswith("checkpoints") else slug

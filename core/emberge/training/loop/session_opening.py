@@ -50,6 +50,7 @@ from emberge.training.loop.machine_settings import (
 from emberge.training.loop.session import Session
 from emberge.training.loss_problems import find_loss_problems, find_prediction_problems
 from emberge.training.text_windows import WindowTable, build_windows
+from emberge.wording import count_noun
 
 Warn = Callable[[str], None]
 T = TypeVar("T")
@@ -142,7 +143,9 @@ def _join_started_ranks(machine: Machine) -> RankGroup:
         return RankGroup(device=machine.device)
     ranks = join_ranks(machine.device)
     if ranks.size != machine.ranks:
-        raise RanksError(f"{machine.ranks} ranks shall train, and {ranks.size} were started")
+        raise RanksError(
+            f"{count_noun(machine.ranks, 'rank')} shall train, and {ranks.size} started"
+        )
     return ranks
 
 
@@ -239,8 +242,8 @@ def _plan_batches(job: FitJob, pool: Pool, warn: Warn | None) -> BatchPlan:
     warmup = options.warmup_steps or 0
     if warmup >= plan.steps:
         warn(
-            f"the training has {plan.steps:,} steps and warmup_steps is {warmup:,}, so the learning rate "
-            "never stays at its highest; lower warmup_steps, or give warmup_ratio"
+            f"the training has {count_noun(plan.steps, 'step')} and warmup_steps is {warmup:,}, so the "
+            "learning rate never stays at its highest; lower warmup_steps, or give warmup_ratio"
         )
     return plan
 
