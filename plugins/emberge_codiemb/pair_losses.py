@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from emberge import ALL_KINDS, EmbeddingKind, Embeddings, Loss, Positive
+from emberge import ALL_KINDS, Embeddings, Loss, Positive
 from emberge.numerics import apply_blockwise, find_lowest_score
 
 if TYPE_CHECKING:
@@ -27,14 +27,8 @@ class PairLoss(Loss):
     """
 
     cross_rank: bool = False
-
-    @property
-    def needs(self) -> frozenset[str]:
-        return frozenset({"positive_score"})
-
-    @property
-    def kinds(self) -> frozenset[EmbeddingKind]:
-        return ALL_KINDS
+    needs = frozenset({"positive_score"})
+    kinds = ALL_KINDS
 
     def __call__(self, embeddings: Embeddings) -> Tensor:
         e = embeddings

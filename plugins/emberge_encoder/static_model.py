@@ -39,6 +39,7 @@ class StaticEncoder:
     """
 
     reads_queries_apart = False
+    similarity = Similarity()
 
     def __init__(self, folder: Path, prompts: Mapping[str, str], max_length: int | None) -> None:
         first, *self._after = Checkpoint(folder).modules
@@ -74,10 +75,6 @@ class StaticEncoder:
     @property
     def module(self) -> nn.Module:
         return self._modules
-
-    @property
-    def similarity(self) -> Similarity:
-        return Similarity()
 
     @property
     def dimension(self) -> int:

@@ -242,10 +242,7 @@ class Spans(HeadTask):
     """Kind of task with a question's answer in a passage; long passages are cut into windows."""
 
     of_tokens = True
-
-    @property
-    def outputs(self) -> int:
-        return 2
+    outputs = 2
 
     def read_inputs(self, rows: Rows, *, training: bool) -> list[TaskInput]:
         located = self.encoder.locate(

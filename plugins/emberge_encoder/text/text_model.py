@@ -66,6 +66,7 @@ class TextModel:
     """An encoder of text (see `Encoder`)."""
 
     reads_queries_apart = False
+    similarity = Similarity()
 
     def __init__(self, parts: ModelParts) -> None:
         layout, trunk = parts.layout, parts.trunk
@@ -102,10 +103,6 @@ class TextModel:
             parameter_names = [name for name, _ in module.named_parameters()]
             names |= {f"tail.{i}.{name}": f"{entry.path}.{name}" for name in parameter_names}
         return names
-
-    @property
-    def similarity(self) -> Similarity:
-        return Similarity()
 
     @property
     def dimension(self) -> int:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from emberge import ALL_KINDS, EmbeddingKind, Embeddings, Loss, Positive
+from emberge import ALL_KINDS, Embeddings, Loss, Positive
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -30,14 +30,8 @@ class BinaryCrossEntropy(Loss):
     scale: Positive = 1.0
     """Factor of the similarities; 20 suits cosines."""
     cross_rank: bool = False
-
-    @property
-    def needs(self) -> frozenset[str]:
-        return frozenset({"judgement"})
-
-    @property
-    def kinds(self) -> frozenset[EmbeddingKind]:
-        return ALL_KINDS
+    needs = frozenset({"judgement"})
+    kinds = ALL_KINDS
 
     def __call__(self, embeddings: Embeddings) -> Tensor:
         import torch

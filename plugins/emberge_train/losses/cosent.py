@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from emberge import ALL_KINDS, EmbeddingKind, Embeddings, Loss, Positive
+from emberge import ALL_KINDS, Embeddings, Loss, Positive
 from emberge.numerics import find_lowest_score
 
 if TYPE_CHECKING:
@@ -32,14 +32,11 @@ class CoSENT(Loss):
     unscored: bool = False
     """Count positives without a score as 1 and negatives without a score as 0."""
     cross_rank: bool = False
+    kinds = ALL_KINDS
 
     @property
     def needs(self) -> frozenset[str]:
         return frozenset() if self.unscored else frozenset({"positive_score"})
-
-    @property
-    def kinds(self) -> frozenset[EmbeddingKind]:
-        return ALL_KINDS
 
     def __call__(self, embeddings: Embeddings) -> Tensor:
         score = self._fill_scores(embeddings)

@@ -33,14 +33,8 @@ class EmbeddingDistillation(GuidedLoss):
     """
 
     distance: Literal["cosine", "l2"] = "cosine"
-
-    @property
-    def compares_with_guide(self) -> bool:
-        return True
-
-    @property
-    def takes_single_texts(self) -> bool:
-        return True
+    compares_with_guide = True
+    takes_single_texts = True
 
     def __call__(self, embeddings: Embeddings) -> Tensor:
         teacher = require_guide_of_size(embeddings, "embedding_distillation")
@@ -71,9 +65,7 @@ class KeepSpace(GuidedLoss):
         loss: [infonce, {keep_space: {guide: {model: ./old}, weight: 0.3}}]
     """
 
-    @property
-    def compares_with_guide(self) -> bool:
-        return True
+    compares_with_guide = True
 
     def __call__(self, embeddings: Embeddings) -> Tensor:
         old_embeddings = require_guide_of_size(embeddings, "keep_space")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from emberge import EmbeddingKind, Embeddings, Loss, NonNegative
+from emberge import Embeddings, Loss, NonNegative
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -34,10 +34,7 @@ class FLOPS(Loss):
     """Factor of the documents' part."""
     queries: NonNegative = 5e-5
     """Factor of the queries' part; 0 for queries of static weights, which are sparse by themselves."""
-
-    @property
-    def kinds(self) -> frozenset[EmbeddingKind]:
-        return frozenset({"sparse"})
+    kinds = frozenset({"sparse"})
 
     def __call__(self, embeddings: Embeddings) -> Tensor:
         documents = embeddings.candidates[embeddings.valid]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from emberge import ALL_KINDS, EmbeddingKind, Embeddings, Loss, Positive, Similarity, TaskKind
+from emberge import ALL_KINDS, Embeddings, Loss, Positive, Similarity, TaskKind
 from emberge.numerics import find_lowest_score
 
 if TYPE_CHECKING:
@@ -140,18 +140,12 @@ class InfoNCE(Loss):
     contrast_positives: bool = False
     mask_equal_text: bool = False
     mask_equal_label: bool = False
+    in_batch_tasks = IN_BATCH_TASKS
+    kinds = ALL_KINDS
 
     @property
     def needs(self) -> frozenset[str]:
         return frozenset({"contrast", "label"} if self.mask_equal_label else {"contrast"})
-
-    @property
-    def in_batch_tasks(self) -> frozenset[TaskKind]:
-        return IN_BATCH_TASKS
-
-    @property
-    def kinds(self) -> frozenset[EmbeddingKind]:
-        return ALL_KINDS
 
     def __call__(self, embeddings: Embeddings) -> Tensor:
         rows, slots = embeddings.positive.shape[:2]

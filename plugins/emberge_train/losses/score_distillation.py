@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from emberge import ALL_KINDS, EmbeddingKind, Embeddings, Loss, Positive
+from emberge import ALL_KINDS, Embeddings, Loss, Positive
 from emberge.numerics import find_lowest_score
 
 from emberge_train.losses.guided_loss import Guide, GuidedLoss, require_guide
@@ -29,14 +29,8 @@ class MarginMSE(Loss):
     """
 
     cross_rank: bool = False
-
-    @property
-    def needs(self) -> frozenset[str]:
-        return frozenset({"negative", "positive_score", "negative_score"})
-
-    @property
-    def kinds(self) -> frozenset[EmbeddingKind]:
-        return ALL_KINDS
+    needs = frozenset({"negative", "positive_score", "negative_score"})
+    kinds = ALL_KINDS
 
     def __call__(self, embeddings: Embeddings) -> Tensor:
         teacher, is_scored = _read_teacher_scores(embeddings, "margin_mse")
@@ -69,19 +63,13 @@ class KLDistillation(GuidedLoss):
     guide: Guide | None = None
     """Teacher whose cosines replace the scores of the data."""
     cross_rank: bool = False
+    kinds = ALL_KINDS
+    lacks_guide = False  # scores in the data do as well
 
     @property
     def needs(self) -> frozenset[str]:
         scores = frozenset({"positive_score", "negative_score"})
         return frozenset({"negative"}) | (scores if self.guide is None else frozenset())
-
-    @property
-    def kinds(self) -> frozenset[EmbeddingKind]:
-        return ALL_KINDS
-
-    @property
-    def lacks_guide(self) -> bool:
-        return False  # scores in the data do as well
 
     def __call__(self, embeddings: Embeddings) -> Tensor:
         import torch

@@ -119,9 +119,7 @@ class CausalLM(TokenLoss):
         backbone: {text_encoder: {pooling: last}}
     """
 
-    @property
-    def causal(self) -> bool:
-        return True
+    causal = True
 
     def corrupt(self, tokens: Tokens, seed: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         labels = tokens.ids.copy()
