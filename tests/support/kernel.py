@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -12,16 +12,13 @@ from typing import Any
 class Kernel:
     """A running kernel: cells go in, messages come out."""
 
-    def __init__(self, client: Any, manager: Any) -> None:
-        self._client, self._manager = client, manager
+    def __init__(self, client: Any) -> None:
+        self._client = client
 
-    def run(
-        self, cell: str, interrupt: Callable[[dict[str, Any]], bool] = lambda _: False
-    ) -> list[dict[str, Any]]:
-        """Run a cell and return what it shows; interrupt the kernel at the first message that asks for it."""
+    def run(self, cell: str) -> list[dict[str, Any]]:
+        """Run a cell and return what it shows."""
         wanted = self._client.execute(cell)
         messages: list[dict[str, Any]] = []
-        interrupted = False
         end = time.monotonic() + 300
         while time.monotonic() < end:
             message = self._client.get_iopub_msg(timeout=300)
@@ -31,9 +28,6 @@ class Kernel:
                 return messages
             if message["msg_type"] not in ("status", "execute_input"):
                 messages.append(message)
-            if not interrupted and interrupt(message):
-                interrupted = True
-                self._manager.interrupt_kernel()
         raise TimeoutError("the cell takes longer than five minutes")
 
 
@@ -59,7 +53,7 @@ def kernel(folder: Path) -> Iterator[Kernel]:
     client.start_channels()
     try:
         client.wait_for_ready(timeout=300)
-        yield Kernel(client, manager)
+        yield Kernel(client)
     finally:
         client.stop_channels()
         manager.shutdown_kernel(now=True)

@@ -12,7 +12,6 @@ import pytest
 from emberge import CheckpointError, ModelRef
 from emberge.model_folder import Checkpoint
 from emberge_bidirlm.compose_step import Compose
-from emberge_bidirlm.composed_class import ComposedClass
 from emberge_bidirlm.composition import Composition, RopeFrom
 from emberge_bidirlm.processors import REPLACED_FILES
 from emberge_bidirlm.specialist import Specialist, TowerKind
@@ -170,25 +169,6 @@ def test_a_specialists_tower_has_its_projector(models: Path) -> None:
     starts = {name.partition(".")[0] for name in one.tower}
     assert starts == {"audio_tower", "multi_modal_projector"}
     assert list(one.tower) == sorted(one.tower)
-
-
-@pytest.mark.parametrize(
-    ("own", "both"),
-    [
-        ("visual.merger.norm.weight", "visual.merger.ln_q.weight"),
-        ("visual.merger.linear_fc1.bias", "visual.merger.mlp.0.bias"),
-        ("visual.deepstack_merger_list.1.norm.bias", "visual.merger_list.1.ln_q.bias"),
-        ("visual.deepstack_merger_list.12.linear_fc2.weight", "visual.merger_list.12.mlp.2.weight"),
-        ("visual.blocks.0.attn.qkv.weight", "visual.blocks.0.attn.qkv.weight"),
-        ("multi_modal_projector.linear_1.weight", "audio_tower.proj1.weight"),
-        ("multi_modal_projector.linear_2.bias", "audio_tower.proj2.bias"),
-        ("audio_tower.layers.0.fc1.weight", "audio_tower.layers.0.fc1.weight"),
-    ],
-)
-def test_a_thinker_has_names_of_its_own_for_projectors(own: str, both: str, models: Path) -> None:
-    found: ComposedClass = composition(models).composed_class
-    assert found.rename_tensor(own) == both
-    assert composition(models, ["vision"]).composed_class.rename_tensor(own) == own
 
 
 def test_a_composed_folder_has_no_file_of_a_text_models_own_processor(place: Path) -> None:

@@ -20,7 +20,6 @@ from torch import Tensor
 
 from tests.support import tiny
 from tests.support.chains import chain, merge_one
-from tests.support.merge_in_memory import merge_state_dicts
 from tests.support.merges import merge_models
 from tests.support.result_folders import folders
 from tests.support.tolerance import assert_exact, assert_near, near
@@ -166,14 +165,6 @@ def test_layers_are_measured_over_blocks(rows: int) -> None:
     merged = merge_one([LayerSoftmax(normalise="none")], [first, second], base, rows=rows)
     expected = torch.tensor([[3 * share, 0.0], [0.0, 1 - share]], dtype=torch.float64)
     torch.testing.assert_close(merged, expected, atol=1e-8, rtol=0)
-
-
-def test_the_threads_and_blocks_do_not_matter(states: list[State]) -> None:
-    models = [{n: t.float() for n, t in s.items()} for s in states]
-    links = [LayerSoftmax(normalise="relative")]
-    whole = merge_state_dicts(models[1:3], links, models[0])
-    cut = merge_state_dicts(models[1:3], links, models[0], block=50, workers=3)
-    assert all(torch.equal(whole[n], cut[n]) for n in whole)
 
 
 RECIPE = """

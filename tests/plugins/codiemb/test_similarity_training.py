@@ -8,21 +8,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
-from emberge import Loss, Machine, PerDataset, check_recipe, load_plugins, parse_recipe, run_recipe
-from emberge.training import FitOptions
+from emberge import Loss, Machine, check_recipe, load_plugins, parse_recipe, run_recipe
 from emberge_codiemb.mid_nce import MidNCE
-from emberge_codiemb.mixed import Mixed
 from emberge_codiemb.pair_losses import PRO, Pearson, RankKL
 from emberge_train import InfoNCE
-from safetensors.torch import load_file
 
-from tests.support import ranked_fit
-from tests.support.exact import ExactEncoder
-from tests.support.losses import on_shards
-from tests.support.ranked_fit import Training
 from tests.support.result_folders import folders
-from tests.support.tolerance import EXACT, exactly, of_adamw
 from tests.support.training_data import retrieval, similarity
 
 PLUGINS = load_plugins()
@@ -138,55 +129,3 @@ def test_a_step_mixes_retrieval_and_similarity(place: Path) -> None:
     }
     assert "loss/alike+find" in names
     assert (done["trained"] / "model.safetensors").is_file()
-
-
-LEARNING_RATE, EPSILON, STEPS = 1e-3, 1e-2, 4
-SIMILARITY: Sequence[Loss] = (
-    Pearson(weight=2),
-    RankKL(weight=5),
-    PRO(weight=0.5),
-    MidNCE(loss=(InfoNCE(),)),
-)
-
-
-def arguments(model: Path, losses: Sequence[Loss], **options: Any) -> dict[str, Any]:
-    given: dict[str, Any] = {
-        **{"learning_rate": LEARNING_RATE, "adam_epsilon": EPSILON, "dropout": False},
-        **{"max_steps": STEPS, "logging_steps": 1, "token_budget": 40, "kept_tokens": 0},
-        **options,
-    }
-    return {
-        "backbone": ExactEncoder(),
-        "checkpoint": model,
-        "datasets": [retrieval(), similarity()],
-        "sampler": (Mixed(batch_size=PerDataset(default=14), draws=2),),
-        "losses": PerDataset(default=(InfoNCE(),), by_task={"sts": tuple(losses)}),
-        "options": FitOptions(**given),
-        "seed": 2,
-    }
-
-
-@pytest.mark.slow
-def test_two_ranks_and_a_cache_learn_the_stated_mean(bert: Path, tmp_path: Path) -> None:
-    """Each rank takes its own rows' loss, and they are averaged by rows; chunks do not matter."""
-    by_rank = [on_shards(loss) for loss in SIMILARITY]
-    runs = {
-        "cached": (arguments(bert, SIMILARITY), 1),
-        "plain": (arguments(bert, SIMILARITY, token_budget=10**6, kept_tokens=None), 1),
-        "ranks": (arguments(bert, SIMILARITY), 2),
-        "mean of ranks": (arguments(bert, by_rank), 1),
-    }
-    losses, weights = {}, {}
-    for name, (given, ranks) in runs.items():
-        training = Training(tmp_path / name, given, exact=True)
-        (found,) = ranked_fit.run([training], tmp_path / f"{name}.pkl", ranks)
-        losses[name] = found["losses"]
-        weights[name] = load_file(tmp_path / name / "out" / "model.safetensors")
-    apart = of_adamw(LEARNING_RATE, STEPS, EPSILON, EXACT)
-    for one, other in (("cached", "plain"), ("ranks", "mean of ranks")):
-        assert len(losses[one]) == STEPS
-        assert losses[one] == exactly(losses[other])
-        for tensor, value in weights[one].items():
-            assert float((weights[other][tensor] - value).abs().max()) <= apart, tensor
-    assert losses["ranks"] != exactly(losses["cached"])
-    assert any(not torch.equal(weights["ranks"][n], v) for n, v in weights["cached"].items())

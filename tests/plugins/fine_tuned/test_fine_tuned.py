@@ -287,6 +287,9 @@ def test_the_best_learning_rate_on_development_data_is_tested(
     stored.write_text(whole[:9])
     scored(tuner(entry, learning_rate=(RATE,)), euro, tmp_path / "alone")
     assert json.loads(stored.read_text())["dev"] == json.loads(whole)["dev"], "it is stored again"
+    written = stored.stat().st_mtime_ns
+    scored(tuner(entry, learning_rate=(RATE,)), euro, tmp_path / "alone")
+    assert stored.stat().st_mtime_ns == written, "and then used"
     assert chosen.result["learning_rate"] == RATE
     assert chosen.result["dev"] == max(each["dev"] for each in chosen.result["dev_by_setting"])
     assert (chosen.score, chosen.units) == (alone.score, alone.units)

@@ -1,12 +1,8 @@
-"""An evaluation by fine-tuning as a run: its table, and what a kill leaves."""
+"""An evaluation by fine-tuning as a run: its table."""
 
 from __future__ import annotations
 
 import json
-import os
-import signal
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -14,7 +10,6 @@ from emberge import Machine, Plugins, check_recipe, parse_recipe, run_recipe
 from emberge_evaluate import read_scores
 
 from tests.support import tiny
-from tests.support.places import ROOT
 from tests.support.tuned_sets import write_sets
 
 TASKS = """
@@ -86,55 +81,3 @@ def test_seeds_are_one_arm(plugins: Plugins, place: Path) -> None:
     ]
     assert all(one["learning_rate"] in (1e-3, 1e-2) for one in kept)
     assert all([step for step, *_ in one["curve"]] == [4, 8, 12] for one in kept)
-
-
-def cells(out: Path) -> dict[str, int]:
-    """Files of finished trainings, with the times that they were written."""
-    return {p.name: p.stat().st_mtime_ns for p in sorted(out.rglob("fine_tuned/*/*.json"))}
-
-
-def contents(link: Path) -> dict[str, bytes]:
-    folder = link.resolve()
-    return {
-        str(p.relative_to(folder)): p.read_bytes()
-        for p in sorted(folder.rglob("*"))
-        if p.is_file() and p.name != "artifact.json"
-    }
-
-
-# Kills itself before it moves a file once five trainings have ended.
-DYING = """
-import os, signal, sys
-from pathlib import Path
-from emberge.cli.main import main
-
-def die(event, arguments):
-    if event in ("os.rename", "os.link"):
-        if sum(1 for _ in Path(sys.argv[-1]).rglob("fine_tuned/*/*.json")) >= 5:
-            os.killpg(0, signal.SIGKILL)
-
-sys.addaudithook(die)
-sys.exit(main(sys.argv[1:]))
-"""
-
-
-@pytest.mark.slow
-def test_a_killed_evaluation_goes_on_with_the_next_training(plugins: Plugins, place: Path) -> None:
-    whole = contents(result(place, "whole", plugins, recipe()))
-    (place / "recipe.yaml").write_text(recipe())
-    out = place / "killed"
-    killed = subprocess.run(
-        [sys.executable, "-c", DYING, "run", str(place / "recipe.yaml"), "--out", str(out)],
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
-        start_new_session=True,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert killed.returncode == -signal.SIGKILL, killed.stderr
-    before = cells(out)
-    assert len(before) == 5
-    assert contents(result(place, "killed", plugins, recipe())) == whole
-    after = cells(out)
-    assert len(after) == 24
-    assert {name: after[name] for name in before} == before

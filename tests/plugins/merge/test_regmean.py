@@ -57,19 +57,6 @@ def test_regmean_gives_the_worked_numbers(
     torch.testing.assert_close(found, torch.tensor(expected).double(), atol=1e-6, rtol=0)
 
 
-def test_regmean_is_the_regression_on_both_models_outputs() -> None:
-    generator = torch.Generator().manual_seed(3)
-    models = [torch.randn(4, 6, generator=generator, dtype=torch.float64) for _ in NAMES]
-    data = [torch.randn(50, 6, generator=generator, dtype=torch.float64) for _ in NAMES]
-    found = merged(models, [x.mT @ x for x in data], off_diagonal=1.0)
-    # Least squares of all inputs against what each model makes of its own.
-    inputs = torch.cat(data)
-    outputs = torch.cat([x @ w.mT for x, w in zip(data, models, strict=True)])
-    expected = torch.linalg.lstsq(inputs, outputs).solution.mT
-    # But for the ridge, a millionth of the mean square.
-    torch.testing.assert_close(found, expected, atol=1e-5, rtol=0)
-
-
 def test_the_ridge_is_a_share_of_the_mean_square_on_every_input() -> None:
     """With inputs that one model saw alone: the other's share of them is its ridge."""
     first = torch.diag(torch.tensor([3.0, 0.0], dtype=torch.float64))

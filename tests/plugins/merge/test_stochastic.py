@@ -16,7 +16,6 @@ from torch import Tensor
 
 from tests.support.chains import chain, keep_probability, merge_one
 from tests.support.merge_in_memory import merge_state_dicts
-from tests.support.tolerance import assert_near
 
 DRAWS = 2000
 DRAWING = ("dare_linear", "dare_ties", "della", "della_linear")
@@ -90,23 +89,6 @@ def test_a_seed_decides_every_draw(name: str, rescale_mode: str) -> None:
     )
     assert all(torch.equal(first[n], again[n]) for n in first)
     assert not torch.equal(first["layers.0.weight"], other["layers.0.weight"])
-
-
-@pytest.mark.parametrize(
-    ("name", "plain", "options"),
-    [
-        ("dare_linear", "task_arithmetic", {}),
-        ("della_linear", "task_arithmetic", {}),
-        ("dare_ties", "sign_consensus", {"normalize": False}),
-        ("della", "sign_consensus", {}),
-    ],
-)
-def test_a_density_of_one_drops_nothing(name: str, plain: str, options: dict[str, Any]) -> None:
-    base, *models = states()
-    found = merge_state_dicts(models, chain(name, density=1.0), base, WEIGHTS)
-    expected = merge_state_dicts(models, chain(plain, **options), base, WEIGHTS)
-    for n, tensor in expected.items():
-        assert_near(found[n], tensor, addends=8)
 
 
 @pytest.mark.parametrize("name", DRAWING)

@@ -13,10 +13,6 @@ from emberge import (
     CheckpointError,
     PerDataset,
     TokenisedText,
-    check_recipe,
-    load_plugins,
-    parse_recipe,
-    run_recipe,
 )
 from emberge.encoding import BatchEmbeddings, EncodePlan, draws_random_numbers, encode_and_backward
 from emberge.testing import check_backbone
@@ -31,7 +27,6 @@ from tests.support import ranked_fit
 from tests.support.exact import ExactEncoder
 from tests.support.fitting import run_fit
 from tests.support.ranked_fit import Training
-from tests.support.result_folders import folders
 from tests.support.routed_models import NATIVE, ExactRouted, native, routed
 from tests.support.tolerance import EXACT, exactly, of_adamw
 from tests.support.training_data import retrieval
@@ -273,42 +268,3 @@ def test_an_adapter_can_be_trained_on_a_routed_model(tmp_path: Path) -> None:
     factors = load_file(tmp_path / "out" / "adapter_model.safetensors")
     moved = {name for name, value in factors.items() if "lora_B" in name and value.count_nonzero()}
     assert any(".experts.3.intermediate.dense." in name for name in moved)
-
-
-STEPS = """
-steps:
-  trained:
-    train:
-      model: {model}
-      data: [{{path: ./find.jsonl, task: retrieval}}]
-      loss: infonce
-      sampler: {{batch_shuffle: {{batch_size: 4}}}}
-      max_steps: 2
-      backbone: {backbone}
-"""
-
-
-def test_a_recipe_without_the_backbone_is_refused_and_with_it_has_the_figure(
-    tmp_path: Path,
-) -> None:
-    model = routed(tmp_path / "model")
-    rows = [{"anchor": one, "positive": f"{one} of the list"} for one in TEXTS]
-    (tmp_path / "find.jsonl").write_text("\n".join(json.dumps(row) for row in rows))
-    plugins = load_plugins(block=())
-    plain, spread = (
-        parse_recipe(
-            STEPS.format(model=model, backbone=backbone), plugins, path=tmp_path / "recipe.yaml"
-        )
-        for backbone in (
-            "text_encoder",
-            "{routed: {balance: 0.5, inner: {text_encoder: {max_length: 32}}}}",
-        )
-    )
-    (problem,) = check_recipe(plain, plugins).errors
-    assert "recipe.yaml:10" in str(problem)
-    assert "balance: 0" in problem.message
-    assert not check_recipe(spread, plugins).errors
-    made = folders(run_recipe(spread, tmp_path / "out", plugins, quiet=True))
-    record = json.loads((made["trained"] / "artifact.json").read_text())
-    assert record["figures"][0]["heat_map"]["columns"] == ["1", "2"]
-    assert record["details"]["backbone"] == {"balance": 0.5, "max_length": 32}

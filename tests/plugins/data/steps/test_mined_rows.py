@@ -264,6 +264,3 @@ def test_rows_keep_the_positives_that_are_found_again(tmp_path: Path) -> None:
     alone = dataclasses.replace(step, shard_size=1, top_k=1)
     assert len(judged(alone, around, *rows, cosines=cosines)) == 3
     assert around.seen[-3:] == [(n, 3, "shards") for n in range(3)]
-
-
-# ── parts ───────────────────────────────────────────────────────────────────────────────────────
