@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,7 @@ from emberge.training.batch_texts import DrawnBatch, TextSampling, draw_batch
 from emberge.training.example_table import TextSide, build_tables, choose_text_sides
 from emberge_encoder import TextEncoder
 
-from tests.support.training_data import InMemory, retrieval, similarity
+from tests.support.training_data import InMemory, dataset, retrieval, similarity
 
 
 class Prompted:
@@ -68,7 +69,8 @@ def test_the_nearest_prompt_is_taken() -> None:
 def test_each_rank_encodes_its_texts_and_the_loss_gets_them(
     bert: Path, tmp_path: Path, skips_anchors: bool
 ) -> None:
-    data = retrieval(8)
+    rows = [replace(row, label=str(i % 2)) for i, row in enumerate(retrieval(8).rows)]
+    data = dataset("find", "retrieval", rows)
     encoder = TextEncoder().load(bert, device="cpu", dtype="float32")
     table = build_tables([data], encoder, FitOptions(), tmp_path, lambda *_: None)["find"]
     batch = PlannedBatch(0, 0, 0, (PlannedPart("find", np.arange(8), True),))
@@ -95,6 +97,8 @@ def test_each_rank_encodes_its_texts_and_the_loss_gets_them(
 
     class Product(Loss):
         def __call__(self, embeddings: Embeddings) -> torch.Tensor:
+            assert embeddings.label is not None
+            assert embeddings.label.tolist() == [0, 1] * 4
             return embeddings.closeness[embeddings.valid].sum()
 
     alone = draw(0, 1)

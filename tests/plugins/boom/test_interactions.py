@@ -72,7 +72,11 @@ def test_a_study_is_read_as_it_was_written(tmp_path: Path) -> None:
     assert again.conflicts == study.conflicts
     told = json.loads((tmp_path / STUDY_FILE).read_text())
     assert told["tree"] == again.tree.tolist()
-    assert told["pairs"][0]["pair"] == ["c", "d"]
+    first = again.conflicts[0]
+    assert told["pairs"][0] == {
+        **{"pair": ["c", "d"], "joint": first.joint, "alone": first.alone},
+        **{"delta": first.delta, "distance": first.distance},
+    }
 
 
 def test_every_number_of_clusters_is_told_with_its_threshold() -> None:

@@ -179,14 +179,16 @@ def rows_by_set(batches: Iterable[Batch]) -> dict[str, tuple[int, ...]]:
     return found
 
 
-def test_the_sample_of_stage_two_is_drawn_for_each_epoch_and_set() -> None:
+def test_two_stages_draw_batches_for_each_seed_and_a_second_sample_for_each_set() -> None:
     pool = pool_of(("a", "retrieval", 40), ("b", "retrieval", 40))
-    drawn = []
+    drawn, first_cuts = [], []
     for seed in (0, 1):
         batches = TwoStage(batch_size=size(4)).batches(pool, seed)
         rows = rows_by_set(b for b in batches if b.stage == 2)
         drawn += [frozenset(rows["a"]), frozenset(rows["b"])]
+        first_cuts.append({frozenset(pairs([b])) for b in batches if b.stage == 1})
     assert len(set(drawn)) == 4
+    assert first_cuts[0] != first_cuts[1]
 
 
 @pytest.mark.parametrize("tail", ["drop", "keep", "wrap"])
