@@ -103,9 +103,9 @@ class AdaptOutcome(os.PathLike[str]):
             if one := self.evaluation.find_difference(self._model_name, name):
                 yield "", f"{name} {format_difference(one)}"
         yield "single", self._describe_best_member()
+        yield "elsewhere", self._describe_forgetting()
         yield "base share", self._explain_base_share()
         yield "left out", self._describe_left_out()
-        yield "elsewhere", self._describe_forgetting()
         yield "model", self.model
         yield "tables", str(self.out / SCORES / "scores.md")
         yield "report", str(self.report)

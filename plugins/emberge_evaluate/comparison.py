@@ -31,7 +31,7 @@ class SampledNumber:
     `draws` [resamples] is None if neither test examples nor tasks can be drawn. `error` is the standard error
     over seeds, with `freedom` degrees of freedom; both are 0 without several seeds. A difference and its
     opposite have errors of opposite signs, and so opposite intervals. `by_seed` are the differences for each
-    seed, if both arms have the same seeds.
+    seed, if both arms have the same seeds or one is a single model.
     """
 
     value: float
@@ -142,16 +142,19 @@ class ArmComparison:
         return points, np.stack([samples[several].mean(0) for several in rows])
 
     def _subtract(self, arm: str, other: str, group: str) -> SampledNumber:
-        """Return the difference `arm` minus `other`: seed by seed if both have the same seeds."""
+        """Return the difference `arm` minus `other`: by seed if both have the same, or one is one model."""
         points, samples = self._score_arm(arm, group)
         other_points, other_samples = self._score_arm(other, group)
         draws = None
         if samples is not None and other_samples is not None:
             draws = samples.mean(0) - other_samples.mean(0)
         seeds, other_seeds = (list(self.arms[name].columns_by_draw) for name in (arm, other))
-        if len(seeds) > 1 and set(seeds) == set(other_seeds):
-            gains = points - other_points[[other_seeds.index(seed) for seed in seeds]]
-            by_seed = dict(zip(seeds, map(float, gains), strict=True))
+        if set(seeds) == set(other_seeds):
+            other_points = other_points[[other_seeds.index(seed) for seed in seeds]]
+        if set(seeds) == set(other_seeds) or 1 in (len(seeds), len(other_seeds)):
+            gains = points - other_points
+            seeds = max(seeds, other_seeds, key=len)
+            by_seed = dict(zip(seeds, map(float, gains), strict=True)) if len(seeds) > 1 else None
             found = SampledNumber(float(gains.mean()), draws, *_estimate_seed_error(gains), by_seed)
         else:
             errors = _estimate_seed_error(points), _estimate_seed_error(other_points)

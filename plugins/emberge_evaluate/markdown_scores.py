@@ -101,6 +101,7 @@ def _draw_differences(scores: Scores) -> Iterator[str]:
     words = "a paired bootstrap"
     if scores.members:
         words = "a bootstrap of test examples and Student's t over seeds, paired where both have the same"
+        words += " (each seed in parentheses)"
     for table in build_difference_tables(scores):
         yield f"Difference from {to_markdown(table.reference or '')} {unit}, with 95% intervals of {words}:"
         yield from ("", *_draw_table(scores, table), "")

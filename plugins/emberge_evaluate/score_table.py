@@ -25,7 +25,7 @@ class ScoreCell:
     spread: float | None = None
     """Standard deviation over seeds; None without several seeds."""
     by_seed: tuple[float, ...] = ()
-    """Differences for each seed, if both arms have the same seeds."""
+    """Differences for each seed, if both arms have the same seeds or one is a single model."""
     verdict: str = ""
     """Conclusion on a difference: better, worse, no clear difference or unknown."""
     is_best: bool = False

@@ -57,7 +57,8 @@ class Comparison:
     """Difference of two scores (0 to 1, or losses) on a task or in a mean over tasks, and its interval.
 
     It is that of `model` minus that of `reference`: models, or arms with means over seeds. `less_is_better`
-    is True for losses. `by_seed` are the differences for each seed, if both arms have the same seeds.
+    is True for losses. `by_seed` are the differences for each seed, if both arms have the same seeds or one
+    is a single model.
     """
 
     model: str

@@ -78,6 +78,16 @@ def test_seeds_that_two_arms_share_are_paired() -> None:
     assert found.interval == pytest.approx((-opposite[1], -opposite[0]), abs=1e-12)
 
 
+def test_each_seed_is_compared_with_a_single_model() -> None:
+    judge = alone(new=(0.51, 0.62, 0.43), base=(0.6,))
+    wanted = {"seed=0": -0.09, "seed=1": 0.02, "seed=2": -0.17}
+    assert judge.compare("new", "base", "all").by_seed == pytest.approx(wanted)
+    half = t.ppf(0.975, 2) * np.std([*wanted.values()], ddof=1) / np.sqrt(3)
+    assert judge.compare("new", "base", "all").interval == pytest.approx(
+        (-0.08 - half, -0.08 + half), abs=0.01
+    )
+
+
 def test_seeds_that_are_not_shared_are_two_samples() -> None:
     old, new = (0.50, 0.52, 0.48, 0.51), (0.55, 0.58, 0.50)
     found = alone(old=old, new=new).compare("new", "old", "all")
