@@ -105,6 +105,8 @@ def _read_step(step: dict[str, Any], out_folder: OutFolder, *, alive: bool) -> S
     saved_step = _find_saved_step(work) if state == "stopped" else None
     if saved_step is not None:
         progress |= {"note": f"goes on after optimizer step {saved_step:,}"}
+        if progress.get("unit") == "steps":  # those after the state are taken again
+            progress["done"] = saved_step
     return replace(
         listed,
         state=state,

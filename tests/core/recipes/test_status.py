@@ -98,9 +98,13 @@ def test_an_interrupted_step_is_stopped_and_one_without_its_result_waits(tmp_pat
     assert step.size > 0
     assert describe_continuation(tmp_path) == "the same command goes on from here"
     (work,) = (tmp_path / ".work").iterdir()
+    (work / "progress.json").write_text(
+        '{"done": 12, "total": 20, "unit": "steps", "note": "loss 1"}'
+    )
     for number in (9, 10):  # as a training leaves its states
         (work / "states" / f"step-{number}").mkdir(parents=True)
-    assert "goes on after optimizer step 10" in read_status(tmp_path).lines[0]
+    shown = "50% (10 of 20 steps) goes on after optimizer step 10"
+    assert shown in read_status(tmp_path).lines[0]
     assert describe_continuation(tmp_path).endswith("here: a after optimizer step 10")
     run_recipe(recipe(a=Write()), tmp_path, toy())
     (tmp_path / "a" / "artifact.json").unlink()
