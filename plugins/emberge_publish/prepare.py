@@ -45,7 +45,9 @@ def prepare_publication(folder: Path, options: PublishOptions) -> Publication:
     record = read_json(result / ARTIFACT)
     chosen, left = choose_files(result.resolve(), record)
     step = str(record.get("step"))
-    evaluations = list(_find_evaluations(result, step))
+    # The card of several adapters has their scores already; the folder's own weights are the base's.
+    is_base = "adapters" in record["details"]
+    evaluations = [] if is_base else list(_find_evaluations(result, step))
     text = add_scores(complete_card(_read_card(chosen), step, options), evaluations)
     card = text.encode()
     files: dict[str, FileBody] = {**chosen, CARD: card}

@@ -1,10 +1,10 @@
-"""The `publish` step: uploads a model with its card to a hub."""
+"""The `publish` step: uploads a model with its card to a hub, or puts adapters into one folder."""
 
 from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from emberge import Artifact, ModelRef, Preflight, Problem, Step, StepRef, Workspace
@@ -16,12 +16,15 @@ TABLE = "published.md"
 
 @dataclass(frozen=True, kw_only=True)
 class Publish(Step):
-    """Publish a model on a hub with the card that the run wrote.
+    """Publish a model on a hub with the card that the run wrote, or several adapters of one base.
 
     The model is uploaded when the step runs. Such a run needs `--allow-upload`, and is refused before any
     work without it. If a requirement of a step in `after` is not met, nothing is uploaded, the result says
     why, and the run ends with exit code 3. The result has `published.md`, the list of the files with their
     sizes.
+
+    With `adapters`, the result is a folder that `emberge publish` uploads: the base, each adapter in
+    `adapters/NAME`, and a card with the lines that load them and the tables of the evaluations in `after`.
 
     Example:
         soup:
@@ -34,9 +37,11 @@ class Publish(Step):
 
     produces = "file"
 
-    model: ModelRef
+    model: ModelRef | None = None
     """The model to publish, a step's result or a merged model."""
-    name: str
+    adapters: dict[str, ModelRef] = field(default_factory=dict)
+    """Adapters of one base in place of a model, by the names that `set_adapter` takes."""
+    name: str = ""
     """The model's name on the hub, `owner/name`."""
     after: tuple[StepRef, ...] = ()
     """Steps to wait for, such as evaluations whose scores are published with the model. If a requirement of
@@ -48,10 +53,22 @@ class Publish(Step):
     licence: str | None = None
     """The model's licence, by the hub's identifier; by default the one that its card states."""
 
+    def __post_init__(self) -> None:
+        of_upload = self.name or self.private or self.replace or self.licence
+        if self.model is None and (of_upload or not self.adapters):
+            raise ValueError("give a 'model' and its 'name', or 'adapters', which are not uploaded")
+        if self.model is not None and (self.adapters or not self.name):
+            raise ValueError("give a model's 'name' on the hub, and no 'adapters'")
+
     def list_upload_places(self) -> Sequence[str]:
-        return (self.name,)
+        return (self.name,) if self.name else ()
 
     def check(self, context: Preflight) -> Iterator[Problem]:
+        if self.model is None:
+            from emberge_publish.adapters_folder import check_adapters
+
+            yield from check_adapters(self.adapters, context)
+            return
         from emberge.model_folder import HUB_ID
         from huggingface_hub import get_token
 
@@ -69,6 +86,10 @@ class Publish(Step):
     def run(self, workspace: Workspace) -> Artifact:
         if unmet := list(self._list_unmet(workspace)):
             return self._refuse(workspace, unmet)
+        if self.model is None:
+            from emberge_publish.adapters_folder import write_adapters_folder
+
+            return write_adapters_folder(self.adapters, self.after, workspace)
         from emberge_publish.prepare import prepare_publication
         from emberge_publish.publication import PublishOptions
 
@@ -113,4 +134,5 @@ class Publish(Step):
         self, workspace: Workspace, lines: Sequence[str], details: dict[str, Any]
     ) -> Artifact:
         (workspace.folder / TABLE).write_text("\n".join(lines) + "\n", encoding="utf-8")
-        return Artifact(kind="file", parents=(str(self.model),), details=details, table=TABLE)
+        parents = tuple(map(str, (self.model, *self.adapters.values())[not self.model :]))
+        return Artifact(kind="file", parents=parents, details=details, table=TABLE)

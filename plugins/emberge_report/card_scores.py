@@ -52,9 +52,14 @@ def add_scores(card: str, evaluations: Sequence[tuple[str, Scores]]) -> str:
         name_task=_name_task,
         build_tables=_build_tables,
     )
-    before, heading, after = body.partition(_NEXT_SECTION)
     fields = "\n".join(filter(None, (front, index)))
-    return f"---\n{fields}\n---\n{before.rstrip()}\n\n{section.strip()}\n{heading}{after}"
+    return f"---\n{fields}\n---\n{insert_section(body, section)}"
+
+
+def insert_section(card: str, section: str) -> str:
+    """Return a card with a section before that of the licence, or at the end."""
+    before, heading, after = card.partition(_NEXT_SECTION)
+    return f"{before.rstrip()}\n\n{section.strip()}\n{heading}{after}"
 
 
 def _list_results(name: str, scores: Scores) -> Iterator[EvalResult]:

@@ -101,7 +101,7 @@ def write_folder(page: str, shared: Path, folder: Path) -> Path:
     """Make a page's own folder, with links to all that is shared; data that it writes itself is left out."""
     folder.mkdir(parents=True)
     for one in shared.iterdir():
-        if page.endswith(("README.md", "tour.md")) or one.name not in (
+        if page.endswith(("README.md", "tour.md", "adapters.md")) or one.name not in (
             "data",
             "texts",
             "images.jsonl",

@@ -38,6 +38,10 @@ CALLS = {
     "plugins/emberge_encoder/text/trunk_weights.py": ["loader.from_pretrained"],
     "plugins/emberge_encoder/text/tokenizer.py": ["AutoTokenizer.from_pretrained"],
     "plugins/emberge_export/model_exporter.py": ["SentenceTransformer"],
+    "plugins/emberge_publish/adapters_folder.py": [
+        "AutoConfig.from_pretrained",
+        "AutoModel.from_config",
+    ],
     "plugins/emberge_hub/pickles.py": ["torch.load"],
 }
 # Functions that run what they read, and modules that are nothing else.

@@ -95,6 +95,9 @@ class Preflight(StepContext, Protocol):
     def adapter(self, reference: ModelRef) -> Path | None:
         """Return the folder of the adapter in `model+adapter`; None if there is none yet."""
 
+    def adapted_model(self, reference: ModelRef) -> ModelRef | None:
+        """Return the model that the adapter of an earlier step adapts; None for any other reference."""
+
     def name(self, reference: ModelRef) -> str:
         """Return the name of a model as the run has it; the reference's text if the model is not found."""
 

@@ -237,6 +237,10 @@ class _StepCheck:
         located = self._inputs.locate(reference)
         return located.adapter if isinstance(located, LocatedModel) else None
 
+    def adapted_model(self, reference: ModelRef) -> ModelRef | None:
+        named = (one.step for one in self._inputs.recipe.steps if one.id == reference.step)
+        return next((step.find_adapted_model() for step in named), None)
+
     def name(self, reference: ModelRef) -> str:
         located = None if reference.step is not None else self._inputs.locate(reference)
         return located.name if isinstance(located, LocatedModel) else reference.text
