@@ -71,6 +71,15 @@ def test_every_public_name_is_defined_where_its_face_says_and_documented() -> No
     assert wrong == []
 
 
+def test_every_face_loads_its_names_from_its_stub() -> None:
+    faces = [
+        source for source in sources(CORE, PLUGINS) if source.path.with_suffix(".pyi").exists()
+    ]
+    loads = "__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)"
+    assert len(faces) > 30
+    assert [source.module for source in faces if loads not in ast.unparse(source.tree)] == []
+
+
 def test_a_name_without_a_definition_or_a_docstring_is_found() -> None:
     code = "x = 1\nclass A:\n    'A class of nothing.'\ndef f():\n    'No'\ndef g():\n    ...\n"
     found = [[*wrong_of_a_name(name, definitions(ast.parse(code)))] for name in "xAfgh"]
