@@ -60,6 +60,39 @@ def test_a_named_task_is_loaded_and_scored(sts12: Path, bert: Path, tmp_path: Pa
     assert first.rng_state.random() == second.rng_state.random() != first.rng_state.random()
 
 
+@pytest.fixture
+def nano(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Data in the layout of NanoBEIR's sets, where mteb looks for each of them."""
+    folder, texts = tmp_path / "nano", [sentence(RNG) for _ in range(6)]
+    documents = [{"_id": f"d{i}", "text": text} for i, text in enumerate(texts)]
+    queries = [{"_id": f"q{i}", "text": text} for i, text in enumerate(texts[:4])]
+    judged = [{"query-id": f"q{i}", "corpus-id": f"d{i}", "score": 1} for i in range(3)]
+    judged.append({"query-id": "q3", "corpus-id": "d0", "score": 1})
+    sets = {"corpus": documents, "queries": queries, "qrels": judged}
+    for name, rows in sets.items():
+        write_half(folder / name, "train", rows)
+    configs = [{"config_name": name, "data_dir": name} for name in sets]
+    (folder / "README.md").write_text(f"---\n{json.dumps({'configs': configs})}\n---\n")
+    for task in mteb.get_benchmark("NanoBEIR").tasks:
+        monkeypatch.setitem(task.metadata.dataset, "path", str(folder))
+        monkeypatch.setitem(task.metadata.dataset, "revision", "main")
+    monkeypatch.setenv("HF_DATASETS_CACHE", str(tmp_path / "cache"))
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("nano")
+def test_every_set_of_nanobeir_is_scored(bert: Path, tmp_path: Path) -> None:
+    evaluator, bench = Mteb(benchmark="NanoBEIR", backbone=BACKBONE), Bench(tmp_path)
+    tasks = evaluator.plan(bench)
+    scores = list(evaluator.evaluate(model_at(bert), tasks, bench))
+    assert [score.task.name for score in scores] == [task.name for task in tasks]
+    assert len(scores) == 13
+    for score in scores:
+        assert score.units is not None
+        assert list(score.units.values[:3]) == [1, 1, 1]
+        assert score.units.values[3] < 1
+
+
 def test_data_that_cannot_be_had_is_one_clear_line(bert: Path, tmp_path: Path) -> None:
     evaluator, bench = Mteb(tasks=("STS13",), backbone=BACKBONE), Bench(tmp_path)
     with pytest.raises(DataError, match=r"mteb task 'STS13': its data 'mteb/sts13") as caught:
