@@ -66,6 +66,8 @@ class Verb:
 
     summary: str
     """One line for `emberge --help`, in lower case and without a full stop."""
+    group: str = ""
+    """Heading in `emberge --help`: start, look, publish, maintain or another; "" is listed by `--long`."""
     examples: str
     """Lines that a user can type."""
     options: Sequence[VerbOption] = ()

@@ -13,6 +13,7 @@ from emberge.plugin_verbs import Verb, VerbOption, build_number_reader
 
 register_verbs = make_hook(
     adapt=Verb(
+        group="start",
         summary="adapt a model to your own data: train, merge with the base, test, report",
         examples="emberge adapt pairs.csv --out out/faq\n"
         "emberge adapt pairs.csv --columns query=question,document=answer --out out/faq\n"

@@ -44,7 +44,7 @@ class StdlibCorpus(Step):
     in `out_of_domain` makes a separate search set. A query has at least three words and is neither an example
     nor a signature. A query or document that came before, in any package, is left out. Documents are cut to
     2,000 characters, at the end of a line. `limit`, `test_queries`, `dev_queries` and `test_documents` keep
-    even samples; a smaller sample is part of a larger one.
+    even samples; a smaller sample is part of a larger one. For demos and tests.
 
     Example:
         corpus:

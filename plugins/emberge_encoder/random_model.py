@@ -39,7 +39,7 @@ class RandomModel(Step):
     Weights are drawn as transformers draws them for the config's class; the same seed always gives the same
     weights. The tokenizer is a byte-level BPE (Sennrich et al., 2016, arXiv:1508.07909) trained on the
     `data`. It has special tokens for the beginning and end of texts, padding and masking, but does not add
-    them to texts. The config's number of tokens is set to the tokenizer's.
+    them to texts. The config's number of tokens is set to the tokenizer's. For demos and tests.
 
     Example:
         start:

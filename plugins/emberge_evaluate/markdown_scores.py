@@ -86,11 +86,11 @@ def _write_cell(
 
 
 def _format_number(value: float | None, row: ScoreRow, table: ScoreTable) -> str:
-    """Return a score or difference in points or as a loss; ranks and costs are no shares."""
+    """Return a score or difference in points or as a loss; costs are no shares."""
     if value is None:
         return "–"
-    if row.quantity in ("rank", "cost"):
-        return f"{value:.2f}" if row.quantity == "rank" else f"{value:.3g}"
+    if row.quantity == "cost":
+        return f"{value:.3g}"
     sign = "+" if row.quantity == "difference" else ""
     return f"{value:{sign}.3f}" if table.less_is_better else f"{100 * value:{sign}.1f}"
 

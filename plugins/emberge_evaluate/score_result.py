@@ -129,14 +129,19 @@ def _pair_columns(
 
 
 def _scale_costs(columns: Sequence[Column]) -> dict[str, TrainingCost]:
-    """Return each column's training cost in units of one training on the largest data of any model."""
-    costs = {column.name: _find_cost(column.model.artifact) for column in columns}
-    most = max((cost.of for cost in costs.values() if cost is not None), default=0)
-    return {
-        name: TrainingCost(round(cost.rows / most, 6), cost.rows, most)
-        for name, cost in costs.items()
-        if cost is not None
-    }
+    """Return each column's training cost in units of one training on the largest data of any model.
+
+    There are none if a model was trained on a set that is not among those data: rows of unlike kinds, such as
+    texts and pairs, cost differently.
+    """
+    trainings = {c.name: c.model.list_trainings("").values() for c in columns}
+    sets = {name: {s for one in each for s in one.datasets} for name, each in trainings.items()}
+    costs = {c.name: cost for c in columns if (cost := _find_cost(c.model.artifact))}
+    largest = max(costs, key=lambda name: (costs[name].of, len(sets[name])), default="")
+    if any(sets[name] - sets[largest] for name in costs):
+        return {}
+    of = costs[largest].of if costs else 0
+    return {n: TrainingCost(round(c.rows / of, 6), c.rows, of) for n, c in costs.items()}
 
 
 def _find_cost(artifact: Artifact | None) -> TrainingCost | None:

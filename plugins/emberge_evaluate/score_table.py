@@ -13,7 +13,7 @@ from typing import Any, Literal
 from emberge_evaluate.scores import Interval, ScoredTask, Scores
 from emberge_evaluate.task_groups import TITLE_BY_DOMAIN, TITLE_BY_MEAN, read_group_kind
 
-Quantity = Literal["score", "difference", "rank", "cost"]
+Quantity = Literal["score", "difference", "cost"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +49,7 @@ class ScoreTable:
     """Table of scores, or of differences from `reference`; `less_is_better` is True for losses.
 
     Rows are those in domain, out of domain and elsewhere, each after their mean; the mean over all tasks is
-    the last. `facts` are about whole models: what they forgot, their ranks, the costs of their training.
+    the last. `facts` are about whole models: what they forgot, and the costs of their training.
     """
 
     models: tuple[str, ...]
@@ -139,7 +139,7 @@ def _mark_best(row: ScoreRow, *, less_is_better: bool) -> ScoreRow:
 
 
 def _build_facts(scores: Scores) -> Iterator[ScoreRow]:
-    """Yield the rows of forgetting, normalised ranks and training costs, as far as they are known."""
+    """Yield the rows of forgetting and training costs, as far as they are known."""
     if scores.forgetting:
         group = TITLE_BY_DOMAIN[scores.forgetting[0].task_or_mean].lower()
         lost = {model: scores.find_forgotten(model) for model in scores.models}
@@ -147,14 +147,10 @@ def _build_facts(scores: Scores) -> Iterator[ScoreRow]:
             m: ScoreCell(one.mean, one.interval) if one else ScoreCell() for m, one in lost.items()
         }
         yield ScoreRow(f"forgetting, {group} (less is better)", cells, quantity="difference")
-    if ranks := scores.ranks:
-        cells = {model: ScoreCell(ranks.get(model)) for model in scores.models}
-        row = ScoreRow("normalised rank (0 is best)", cells, quantity="rank")
-        yield _mark_best(row, less_is_better=True)
     if scores.costs:
         costs = {model: scores.costs.get(model) for model in scores.models}
         cells = {model: ScoreCell(cost.times if cost else None) for model, cost in costs.items()}
-        yield ScoreRow("training cost", cells, quantity="cost")
+        yield ScoreRow("training cost (1: one training on all data)", cells, quantity="cost")
 
 
 def list_shown_means(scores: Scores) -> dict[str, str]:

@@ -52,6 +52,7 @@ register_steps = make_hook(
 )
 register_verbs = make_hook(
     merge=Verb(
+        group="start",
         summary="merge models into one folder, or as a mergekit YAML asks",
         examples="emberge merge ./a ./b --strategy linear --out merged\n"
         "emberge merge ./a ./b --strategy slerp --set t=0.3 --out merged\n"

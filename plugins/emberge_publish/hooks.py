@@ -10,6 +10,7 @@ from emberge.plugin_verbs import Verb, VerbOption
 register_steps = make_hook(publish="emberge_publish.publish_step:Publish")
 register_verbs = make_hook(
     publish=Verb(
+        group="publish",
         summary="publish a model on a hub with its card, after showing it and asking",
         examples="emberge publish --dry-run out/soup\n"
         "emberge publish out/soup me/soup\n"

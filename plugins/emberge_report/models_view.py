@@ -25,11 +25,11 @@ def format_last_loss(model: ReportedStep) -> str:
 
 
 def draw_losses(report: ReportData, looks_by_name: Looks) -> list[Markup]:
-    """Return charts of the losses of all trainings."""
+    """Return charts of the losses of all trainings that logged two losses, between which a line can lead."""
     curves = {
         model.name: model.curves["loss"]
         for model in report.select_models("trained")
-        if "loss" in model.curves
+        if sum(math.isfinite(loss) for _, loss in model.curves.get("loss", ())) > 1
     }
     names = list(curves)
     return [

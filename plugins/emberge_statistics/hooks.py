@@ -13,6 +13,7 @@ register_steps = make_hook(
 )
 register_verbs = make_hook(
     diff=Verb(
+        group="look",
         summary="compare two models' weights layer by layer: cosine, distance, changes, signs",
         examples="emberge diff ./a ./b\nemberge diff ./a ./b --base me/base",
         options=(

@@ -25,6 +25,7 @@ examples:
   emberge run recipe.yaml --out out                        run it; again after a kill: it goes on
 
 exit codes: 0 done, 1 the work failed, 2 the recipe or input is wrong, 3 a requirement was not met"""
+_GROUPS = ("start", "look", "publish", "maintain")
 _EVERYWHERE = (
     VerbOption(
         "--plugin",
@@ -104,7 +105,7 @@ def parse(
             raise PluginError(f"a plugin names its verb '{name}', which is emberge's own")
     verbs, verb_index = {**VERBS, **added}, find_verb(words)
     if verb_index is None:
-        overview = _build_overview(verbs)
+        overview = _build_overview(verbs, is_long="--long" in words)
         options = overview.parse_in_any_order(words)
         overview.print_help()
         options.verb = None
@@ -112,7 +113,7 @@ def parse(
     name = words[verb_index]
     other_words = [*words[:verb_index], *words[verb_index + 1 :]]
     if name not in verbs:
-        _build_overview(verbs).require_known_options(words[:verb_index])
+        _build_overview(verbs, is_long=True).require_known_options(words[:verb_index])
         hint = suggest(name, verbs) or f"; verbs: {', '.join(verbs)}"
         raise RecipeError(f"there is no verb '{name}'{hint}{blocked_hint}")
     options = _build_parser(name, verbs[name]).parse_in_any_order(other_words)
@@ -120,15 +121,24 @@ def parse(
     return options
 
 
-def _build_overview(verbs: Mapping[str, Verb]) -> _Parser:
-    """Build the parser of a command without a verb, whose help lists all verbs."""
-    usage = "emberge [--help] [--version] [--plugin FILE] [--debug] VERB ..."
-    parser = _Parser("emberge", usage=usage, description=_DESCRIPTION, epilog=_EXAMPLES)
-    parser.add_argument("--version", action="version", version=f"emberge {__version__}")
-    _add_common(parser)
-    group = parser.add_argument_group("verbs")
-    for name, verb in verbs.items():
-        group.add_argument(name, nargs="?", help=verb.summary)
+def _build_overview(verbs: Mapping[str, Verb], *, is_long: bool) -> _Parser:
+    """Build the parser of a command without a verb, whose help lists verbs by group, and all if `is_long`."""
+    usage = "emberge [--help] [--long] [--version] [--plugin FILE] [--debug] VERB ..."
+    rare = [name for name, verb in verbs.items() if not verb.group]
+    more = "" if is_long else f"more verbs, which --long describes: {', '.join(rare)}\n\n"
+    parser = _Parser(
+        "emberge", usage=usage, description=_DESCRIPTION, epilog=more + _EXAMPLES, add_help=False
+    )
+    titles = dict.fromkeys([*_GROUPS, *(verb.group for verb in verbs.values() if verb.group)])
+    for title in [*titles, *([""] if is_long else [])]:
+        group = parser.add_argument_group(title or "more")
+        for name, verb in verbs.items():
+            if verb.group == title:
+                group.add_argument(name, nargs="?", help=verb.summary)
+    everywhere = _add_common(parser)
+    everywhere.add_argument("--help", "-h", action="help", help="of a verb: its options; examples")
+    everywhere.add_argument("--long", action="store_true", help="list all verbs")
+    everywhere.add_argument("--version", action="version", version=f"emberge {__version__}")
     return parser
 
 
@@ -144,7 +154,8 @@ def _build_parser(name: str, verb: Verb) -> _Parser:
     return parser
 
 
-def _add_common(parser: argparse.ArgumentParser) -> None:
+def _add_common(parser: argparse.ArgumentParser) -> argparse._ArgumentGroup:
     group = parser.add_argument_group("everywhere")
     for option in _EVERYWHERE:
         option.add_to(group)
+    return group

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import itertools
 import json
 import os
 import shutil
@@ -22,7 +23,7 @@ from emberge.plugin_verbs import (
     build_number_reader,
     prepare_output_path,
 )
-from emberge.wording import count_noun, format_size, make_printable
+from emberge.wording import count_noun, format_size, make_printable, shorten
 
 if TYPE_CHECKING:
     from emberge.contracts import Machine
@@ -48,6 +49,7 @@ _OUT = VerbOption("out", "the folder of a run", "OUT", Path)
 
 VERBS: dict[str, Verb] = {
     "run": Verb(
+        group="start",
         summary="run a recipe; finished steps are skipped, an interrupted run continues",
         examples="emberge run boom/demo --out out/demo\n"
         "emberge run recipe.yaml --out out --set members.train.learning_rate=2e-5\n"
@@ -81,6 +83,7 @@ VERBS: dict[str, Verb] = {
         resumes=True,
     ),
     "check": Verb(
+        group="look",
         summary="report everything that is wrong with a recipe, without loading weights",
         examples="emberge check recipe.yaml\nemberge check boom/demo --offline\n"
         "emberge check recipe.yaml --long",
@@ -95,6 +98,7 @@ VERBS: dict[str, Verb] = {
         run="emberge.cli.verbs:check",
     ),
     "status": Verb(
+        group="look",
         summary="show what is done in an OUT and what is left, also while it is being run",
         examples="emberge status out",
         options=(_OUT,),
@@ -102,6 +106,7 @@ VERBS: dict[str, Verb] = {
         loads_plugins=False,
     ),
     "clean": Verb(
+        group="maintain",
         summary="remove old results and work that runs left in an OUT, after showing it and asking",
         examples="emberge clean out\nemberge clean out --yes",
         options=(_OUT, VerbOption("--yes", "do not ask")),
@@ -109,6 +114,7 @@ VERBS: dict[str, Verb] = {
         loads_plugins=False,
     ),
     "list": Verb(
+        group="look",
         summary="list every component that the installed plugins add, or those that mention a word",
         examples='emberge list\nemberge list slerp\nemberge list --kind "merge strategy"',
         options=(
@@ -118,12 +124,14 @@ VERBS: dict[str, Verb] = {
         run="emberge.cli.verbs:list_all",
     ),
     "show": Verb(
+        group="look",
         summary="show what a component does, its options, and how a recipe uses it",
         examples="emberge show ties\nemberge show train:train",
         options=(VerbOption("component", "its name, or plugin:name", "COMPONENT"),),
         run="emberge.cli.verbs:show",
     ),
     "recipes": Verb(
+        group="start",
         summary="list the recipes that come with emberge, or print one",
         examples="emberge recipes\nemberge recipes boom/demo > mine.yaml",
         options=(VerbOption("name", "print this one", "NAME", count="?"),),
@@ -146,6 +154,7 @@ VERBS: dict[str, Verb] = {
         loads_plugins=False,
     ),
     "verify": Verb(
+        group="maintain",
         summary="check a result against its provenance: every file that its step left",
         examples="emberge verify merged",
         options=(VerbOption("folder", "a step's result or a merged model", "DIR", Path),),
@@ -309,8 +318,11 @@ def show_recipes(options: argparse.Namespace, _: object) -> int:
     shipped = list_shipped_recipes()
     if options.name is None:
         width = max((len(name) for name in shipped), default=0)
-        for name, recipe in sorted(shipped.items()):
-            print(f"{name:<{width}}  {recipe.description.partition(chr(10))[0]}")
+        for title, recipes in itertools.groupby(shipped.values(), lambda recipe: recipe.group):
+            print(f"{title}:")
+            for recipe in recipes:
+                summary = shorten(recipe.description.partition("\n\n")[0], 120)
+                print(f"  {recipe.name:<{width}}  {summary}")
     elif options.name in shipped:
         print(shipped[options.name].path.read_text(encoding="utf-8").rstrip("\n"))
     else:

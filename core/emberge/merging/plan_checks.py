@@ -143,8 +143,7 @@ def _find_option_problems(
 def _find_base_problems(request: MergeRequest) -> Iterator[Problem]:
     base = request.base
     assert base is not None
-    stages = [link for chain in request.chains for link in walk_stages(chain)]
-    policies = [link.base_policy for link in stages]
+    policies = {link.base_policy for chain in request.chains for link in walk_stages(chain)}
     # Elsewhere it is a model like others.
     for model in request.inputs if "required" in policies else ():
         is_same_folder = model.folder is not None and base.folder is not None and not model.adapter

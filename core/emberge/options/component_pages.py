@@ -20,6 +20,8 @@ from emberge.options.option_docs import document_options
 from emberge.plugins import KINDS, Component, Plugins
 from emberge.wording import make_plural
 
+FOR_DEMOS = "For demos and tests."
+"""Sentence in the documentation of components that `emberge list` leaves out, unless a word finds them."""
 STAGES = ("merge transform", "merge strategy")
 # The distribution whose components are listed without naming their plugin.
 _OWN_DISTRIBUTION = "emberge"
@@ -167,7 +169,7 @@ def list_components(
     kind: str | None = None,
     width: int | None = None,
 ) -> str:
-    """Return the components by kind as a table, one line each.
+    """Return the components by kind as a table, one line each; those `FOR_DEMOS` only if `words` find them.
 
     Only components that have every one of `words` in their name, kind or documentation are listed and, if
     `kind` is not None, only components of this kind. Lines are cut to `width` characters, unless it is None.
@@ -179,7 +181,7 @@ def list_components(
         hint = suggest(kind, KINDS) or f"; kinds: {', '.join(KINDS)}"
         raise PluginError(f"there is no kind '{kind}'{hint}")
     of_kind = [c for c in sort_components(plugins) if kind in (None, c.kind)]
-    listed = [component for component in of_kind if _has_words(component, words)]
+    listed = [c for c in of_kind if _has_words(c, words) and (words or FOR_DEMOS not in c.doc)]
     if words and not listed:
         hint = suggest(words[0], [c.name for c in of_kind]) or "; `emberge list` names all"
         raise PluginError(

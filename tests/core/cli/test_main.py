@@ -228,7 +228,9 @@ def artifact(folder: str) -> Any:
     return json.loads((Path(folder) / "artifact.json").read_text())
 
 
-def test_plugins_and_shipped_recipes_are_written_and_shown(capsys: Capture) -> None:
+def test_plugins_and_shipped_recipes_are_written_and_shown(
+    capsys: Capture, monkeypatch: pytest.MonkeyPatch
+) -> None:
     code, out, err = call(capsys, "new-plugin", "mine", "--out", "repository")
     assert (code, err) == (0, "")
     assert out.startswith("written: repository")
@@ -239,7 +241,12 @@ def test_plugins_and_shipped_recipes_are_written_and_shown(capsys: Capture) -> N
     code, _, err = call(capsys, "show", "wride")
     assert (code, "did you mean 'write'" in err) == (2, True)
     assert "write" in call(capsys, "schema")[1]
-    assert "boom/demo" in call(capsys, "recipes")[1]
+    assert call(capsys, "recipes")[1].startswith("start here:\n  boom/demo")
+    monkeypatch.setattr("emberge.options.component_pages.FOR_DEMOS", "Writes a model folder")
+    found = (call(capsys, "list")[1], call(capsys, "list", "model")[1])
+    assert [("  write " in text) for text in found] == [False, True]
+    assert call(capsys)[1].count("\n  new-plugin ") == 0
+    assert all(f"\n  {verb} " in call(capsys, "--long")[1] for verb in verbs.VERBS)
     assert "strategy: multi_slerp" in call(capsys, "recipes", "boom/demo")[1]
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -106,6 +107,13 @@ def evaluate(workspace: Bench, **options: Any) -> tuple[dict[str, Any], str, Art
     return result, (workspace.folder / "scores.md").read_text(), artifact
 
 
+def test_costs_on_other_data_are_not_compared(tmp_path: Path) -> None:
+    bls, boom = trained(rows=10, of=10), trained(rows=5, of=5)
+    boom = replace(boom, datasets={"texts": boom.datasets["faq"]})
+    known = {"bls": {"details": bls}, "boom": {"details": boom}}
+    assert "training cost" not in evaluate(bench_of_arms(tmp_path, *SEEDS, **known))[1]
+
+
 def test_the_table_tells_arms_before_models(tmp_path: Path) -> None:
     cost = TrainingCost(1.8, 18, 10)
     merged = MergeDetails(strategy=["linear"], weights={}, training_cost=cost)
@@ -124,7 +132,9 @@ def test_the_table_tells_arms_before_models(tmp_path: Path) -> None:
     assert lines[2] == "| task | boom (3 seeds) | base (1 model) |"
     assert "| task | bls (3 seeds) | boom (3 seeds) | base (1 model) |" in lines
     assert f"**{100 * means['out']:.1f}** ± 0.7" in text
-    assert lines.index("| *training cost* | 1 | 1.8 | – |") < lines.index("Each model:")
+    assert lines.index(
+        "| *training cost (1: one training on all data)* | 1 | 1.8 | – |"
+    ) < lines.index("Each model:")
     assert "Difference from bls in points, with 95% intervals of a bootstrap" in text
     assert "In domain (1): code." in lines
     assert "Out of domain (2): papers, pairs." in lines

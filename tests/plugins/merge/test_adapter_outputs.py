@@ -96,10 +96,13 @@ def test_an_adapter_of_a_class_with_a_head_becomes_one_of_the_backbone(
     save_adapter(tmp_path / "c", base, target_modules=["q_proj", "lm_head"], **causal)
     save_adapter(tmp_path / "bare", base, seed=1, target_modules=["q_proj"])
     models = "models: [./base+./c, ./base+./bare]"
+    # A filter has names that the base stores.
+    scale = "[{filter: model.layers, value: 0.25}, {value: 1}]"
+    scaled = f"{models}, strategy: {{task_arithmetic: {{scale: {scale}}}}}"
     made = run(
         tmp_path,
-        f"  small: {{merge_adapters: {{{models}}}}}\n"
-        f"  whole: {{merge: {{{models}, strategy: linear}}}}\n",
+        f"  small: {{merge_adapters: {{{scaled}}}}}\n"
+        f"  whole: {{merge: {{{scaled}, base: ./base}}}}\n",
         plugins,
     )
     assert_same_pass(hidden(adapted(base, made["small"])), hidden(loaded(made["whole"])), base)
@@ -110,21 +113,6 @@ def test_an_adapter_of_a_class_with_a_head_becomes_one_of_the_backbone(
     text = f"steps:\n  m: {{merge_adapters: {{{models}}}}}\n"
     report = check_recipe(parse_recipe(text, plugins, path=tmp_path / "r.yaml"), plugins)
     assert any("'base+c' is an adapter of type CAUSAL_LM" in str(p) for p in report.problems)
-
-
-def test_a_filter_of_scale_matches_the_names_that_the_base_stores(
-    tmp_path: Path, plugins: Plugins
-) -> None:
-    base = tiny.transformer(tmp_path / "base", "AutoModelForCausalLM", "qwen3")
-    save_adapter(tmp_path / "a", base, target_modules=["q_proj"])
-    scale = "[{filter: model.layers, value: 0.25}, {value: 1}]"
-    step = f"models: [./base+./a], strategy: {{task_arithmetic: {{scale: {scale}}}}}"
-    made = run(
-        tmp_path,
-        f"  small: {{merge_adapters: {{{step}}}}}\n  whole: {{merge: {{{step}, base: ./base}}}}\n",
-        plugins,
-    )
-    assert_same_pass(hidden(adapted(base, made["small"])), hidden(loaded(made["whole"])), base)
 
 
 def test_a_pooler_that_the_base_lacks_is_named_and_no_change(

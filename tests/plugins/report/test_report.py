@@ -28,8 +28,7 @@ def test_many_tasks_are_folded_and_turned(tmp_path: Path) -> None:
     assert "All 40 tasks" in [s.text for s in root.iter("summary")]
     _, table, *_ = root.iter("table")
     assert len(table.findall("thead/tr/th")) == 1 + len(SCORES)
-    # Three rows of means, and one of ranks.
-    assert len(table.findall("tbody/tr")) == 40 + 3 + 1
+    assert len(table.findall("tbody/tr")) == 40 + 3  # of means
 
 
 def test_curves_outlive_a_kill(tmp_path: Path) -> None:
@@ -60,5 +59,8 @@ def test_a_long_training_is_drawn_with_few_points_and_all_that_was_logged(
     page = report(FinishedRun(out, outside={BASE: bert}), "long")
     assert "20,000" in words(page)
     assert len(page) < 120_000
-    assert "long: 1 logged losses are not finite" in words(page)
+    assert "Of long, logged losses that are not finite numbers are left out: 1." in words(page)
     assert not re.search(r'd="[^"]*(nan|inf)', page)
+    runs.trained(out, "short", berts[0], steps=1)
+    page = report(FinishedRun(out, outside={BASE: bert}), "short")
+    assert "Too few losses were logged for a chart." in words(page)

@@ -69,11 +69,16 @@ def test_scores_are_told_by_arm_first_and_by_model_folded_away(page: str) -> Non
     names = ["".join(cell.itertext()) for cell in by_arm.findall("thead/tr/th")][1:]
     assert names == ["bls", "boom", "base", "bag.ratio=0.2", "bag.ratio=0.6", "bag.ratio=1.0"]
     assert len(by_model.findall("thead/tr/th")) == 1 + len(SEEDS) + 1 + len(RATIOS)
-    *rows, _ranks, costs = by_arm.findall("tbody/tr")
+    *rows, costs = by_arm.findall("tbody/tr")
     assert "± 0.72" in "".join(rows[0][2].itertext())
     folded = next(d for d in parsed(page).iter("details") if d.find("summary") is not None)
     assert folded.findtext("summary") == "Each model by itself"
-    assert [cell.text for cell in costs][:4] == ["Training cost", "–", "1.2", "–"]
+    assert [cell.text for cell in costs][:4] == [
+        "Training cost (1: one training on all data)",
+        "–",
+        "1.2",
+        "–",
+    ]
 
 
 def test_a_page_and_a_card_have_the_rows_of_the_table(run: FinishedRun, page: str) -> None:

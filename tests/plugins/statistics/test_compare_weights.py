@@ -216,11 +216,10 @@ def test_a_bias_of_a_vocabulary_is_matched_by_token(qwens: Path, tmp_path: Path)
     folders = [Path(shutil.copytree(qwens / "sibling", tmp_path / name)) for name in ("a", "b")]
     with_tokens(folders[1], 0, ("bank", "card"))
     ids = json.loads((folders[1] / "tokenizer.json").read_text())["model"]["vocab"]
-    for folder in folders:
+    for folder, extra in zip(folders, (0.0, 1000.0), strict=True):
         tensors = load_file(folder / "model.safetensors")
         bias = torch.arange(1.0, 1 + len(tensors["embed_tokens.weight"]))
-        if folder is folders[1]:
-            bias[[ids["bank"], ids["card"]]] += 1000.0
+        bias[[ids["bank"], ids["card"]]] += extra
         save_file({**tensors, "lm_head.bias": bias}, folder / "model.safetensors")
     found = compare_weights(*map(model, folders)).of("lm_head", ["vector"])
     assert found is not None
