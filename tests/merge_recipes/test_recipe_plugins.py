@@ -13,13 +13,18 @@ import pytest
 import torch
 from emberge import Machine, Plugins, RecipeError, load_plugins, run_recipe
 from emberge.cli.main import main
+from emberge.encoding import TextEmbedder
 from emberge.recipes import list_shipped_recipes
 from safetensors.torch import load_file
 
+from tests.support import tiny
 from tests.support.specialists import text_model
 
 TINY = list_shipped_recipes()["bidirlm/tiny"].path
-FILES = [TINY.parent / "media.py", TINY.parent.parent / "python_texts.py"]
+FILES = [
+    TINY.parents[1] / one
+    for one in ("bidirlm/media.py", "python_texts.py", "boom/stored_vectors.py")
+]
 
 
 @pytest.fixture(scope="module")
@@ -117,3 +122,15 @@ def test_a_package_that_is_not_there_is_refused_with_the_fix(plugins: Plugins) -
     steps = {"texts": {"stdlib_texts": {"packages": ["acme_missing"]}}}
     with pytest.raises(RecipeError, match="'acme_missing' is not installed"):
         check_recipe({"steps": steps}, plugins).raise_errors()
+
+
+def test_stored_vectors_are_whole_steps_or_signs(plugins: Plugins, tmp_path: Path) -> None:
+    folder, texts = tiny.checkpoint(tmp_path), tiny.WORDS[:9]
+    (backbone,) = (one.type for one in plugins.components if one.name == "stored_vectors")
+    vectors = {}
+    for bits in (32, 8, 1):
+        encoder = backbone(bits=bits).load(folder, device="cpu", dtype="float32")
+        vectors[bits] = torch.tensor(TextEmbedder(encoder).embed(texts))
+    whole, int8 = (127 * v / v.abs().amax(1, keepdim=True) for v in (vectors[32], vectors[8]))
+    assert torch.allclose(int8, whole.round(), atol=1e-3)
+    assert torch.allclose(vectors[1], whole.sign() / whole.shape[1] ** 0.5)

@@ -20,15 +20,11 @@ class SpreadOut(Loss):
     the cosines and its threshold 1 / d. Several positives of a row are compared with those of other rows
     only. Negatives and scores are not read: of pairs with scores (sts), too, only different pairs are
     spread, never a pair's own two texts. A batch of one row gives 0. It stands in a sum with a loss that
-    ranks, and its `weight` decides how far vectors are spread.
+    ranks, and its `weight` decides how far vectors are spread. In a short training of MiniLM only vectors
+    stored as signs gained, 0.9 points in retrieval (`boom/spread`).
 
     Example:
-        trained:
-          train:
-            model: ./base
-            data: ./pairs.jsonl
-            loss: [infonce, {spread_out: {weight: 1}}]
-            sampler: batch_shuffle
+        loss: [infonce, {spread_out: {weight: 1}}]
     """
 
     def __call__(self, embeddings: Embeddings) -> Tensor:
