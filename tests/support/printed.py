@@ -14,7 +14,8 @@ from emberge.recipes import list_shipped_recipes
 @cache
 def steps_of(recipe: str) -> Mapping[str, Any]:
     """Return the concrete steps of a shipped recipe by id, anchors and `foreach` resolved."""
-    found = load_recipe(list_shipped_recipes()[recipe].path, plugins=load_plugins())
+    path = list_shipped_recipes()[recipe].path
+    found = load_recipe(path, plugins=load_plugins(sorted(path.parent.glob("*.py"))))
     return {one.id: one.step for one in found.steps}
 
 
