@@ -87,7 +87,8 @@ class TextEncoder(LayoutOptions):
     """Begin with a new head for losses over tokens, which train the checkpoint's own by default; needed if
     the checkpoint has none, except where the head only shares the embeddings."""
     freeze: tuple[str, ...] = ()
-    """Parts of the transformer that get no gradient and are saved as they are: `[visual, audio_tower]`."""
+    """Parts of the transformer that get no gradient and are saved as they are: `[visual, audio_tower]`. A
+    head that predicts tokens is no part."""
     resample: bool = False
     """Convert clips of another sampling rate, which are otherwise errors."""
     shrink: bool = False
@@ -220,7 +221,7 @@ class TextEncoder(LayoutOptions):
         tokenizer = load_tokenizer(layout.trunk_folder, lower_case=layout.lower_case)
         if self.gradient_checkpointing:
             _recompute_activations(trunk, checkpoint)
-        freeze(trunk, self.freeze, checkpoint)
+        freeze(trunk, self.freeze, checkpoint, has_head=language_model is not None)
         parts = ModelParts(
             layout=layout,
             config=config,

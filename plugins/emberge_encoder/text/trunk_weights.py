@@ -228,11 +228,11 @@ def read_tensors(folder: Path) -> dict[str, Tensor]:
     return tensors
 
 
-def freeze(trunk: Any, parts: Sequence[str], folder: Path) -> None:
+def freeze(trunk: Any, parts: Sequence[str], folder: Path, *, has_head: bool) -> None:
     """Freeze parts of a transformer, so that they get no gradient and no optimiser state.
 
     Raises:
-        CheckpointError: if the transformer lacks a part, or nothing is left to train.
+        CheckpointError: if the transformer lacks a part, or nothing is left to train: no part, no head.
     """
     modules = {name: module for name, module in trunk.named_modules() if name}
     top = [name for name, _ in trunk.named_children()]
@@ -243,7 +243,7 @@ def freeze(trunk: Any, parts: Sequence[str], folder: Path) -> None:
                 f"parts are {', '.join(top)}"
             )
         modules[part].requires_grad_(False)
-    if set(top) <= set(parts):
+    if set(top) <= set(parts) and not has_head:
         raise CheckpointError(
             f"{folder}: freeze names every part of the model, so nothing is left to train"
         )

@@ -138,6 +138,17 @@ def test_a_new_head_is_drawn_alike_and_announced(bert: Path, tmp_path: Path) -> 
     assert problems_of(TextEncoder(), tmp_path / "out") == []
 
 
+def test_a_head_alone_is_trained_if_every_part_is_frozen(bert: Path, tmp_path: Path) -> None:
+    backbone = TextEncoder(fresh_head=True, freeze=("embeddings", "encoder"))
+    encoder = backbone.load(bert, device="cpu", dtype="float32", predicts_tokens=True)
+    trained = [name for name, p in encoder.module.named_parameters() if p.requires_grad]
+    assert trained
+    assert all(name.startswith("head.") for name in trained)
+    encoder.save(tmp_path / "out")
+    before, after = (load_file(path / "model.safetensors") for path in (bert, tmp_path / "out"))
+    assert all(torch.equal(before[name], after[name]) for name in before)
+
+
 def test_tied_embeddings_are_a_head_by_themselves(tmp_path: Path) -> None:
     folder = tiny.checkpoint(tmp_path / "m", "qwen3", tie_word_embeddings=True)
     backbone = TextEncoder(attention="bidirectional")
