@@ -46,7 +46,10 @@ KINDS: dict[str, tuple[str, tuple[str, ...]]] = {
     "launcher": ("register_launchers", ("Launcher",)),
 }
 # Words for kinds of component in messages, where they differ from the kind's own name.
-_WORDS_BY_KINDS = {("merge transform", "merge strategy"): "merge stage", ("step",): "kind of step"}
+_WORDS_BY_KINDS = {
+    ("merge transform", "merge strategy"): "merge strategy",
+    ("step",): "kind of step",
+}
 
 
 def find_contracts(kind: str) -> tuple[type, ...]:

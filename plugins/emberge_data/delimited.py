@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from emberge import BadRow, DataError, Reader
+from emberge.wording import count_noun
 
 from emberge_data.json_lines import open_data_file
 
@@ -81,7 +82,8 @@ def _require_headings(names: list[str], path: Path) -> None:
 
 def _read_row(names: list[str], cells: list[str]) -> Mapping[str, Any] | BadRow:
     if len(cells) != len(names):
-        return BadRow(
-            f"{len(cells)} cells under {len(names)} headings; quote cells that contain the delimiter"
-        )
+        fewer = len(cells) < len(names)
+        advice = "complete or remove it" if fewer else "quote cells that contain the delimiter"
+        counted = f"{count_noun(len(cells), 'cell')} under {count_noun(len(names), 'heading')}"
+        return BadRow(f"{counted}; {advice}")
     return {name: cell if cell else None for name, cell in zip(names, cells, strict=True)}

@@ -86,7 +86,9 @@ def _parse_row(line: bytes, number: int) -> Mapping[str, Any] | BadRow:
         return BadRow(_NOT_UTF8)
     except json.JSONDecodeError as error:
         remedy = hint if line.strip() in (b"[", b"{") else "; correct the line"
-        return BadRow(f"not JSON: {error.msg} at column {error.pos + 1}{remedy}")
+        return BadRow(
+            f"not JSON: {error.msg.removesuffix(' at')} at column {error.pos + 1}{remedy}"
+        )
     except (RecursionError, ValueError) as error:  # deep nesting, or a number of 4,300 digits
         return BadRow(f"the line is no row ({error}); correct it")
     if not isinstance(row, dict):

@@ -189,17 +189,11 @@ def _require_finite_weights(folder: Path) -> None:
     Raises:
         CheckpointError: if there is one; the message has the tensor's name.
     """
-    import torch
-    from emberge.tensor_files import TensorReader
-
-    with TensorReader() as reader:
-        for name, spec in Checkpoint(folder).specs.items():
-            values = torch.empty(spec.elements if spec.mergeable else 0)
-            reader.read(spec, 0, values)
-            if not values.isfinite().all():
-                raise CheckpointError(
-                    f"{folder}: '{name}' has NaN or infinite values; make the model again"
-                )
+    name = Checkpoint(folder).find_bad_tensor()
+    if name is not None:
+        raise CheckpointError(
+            f"{folder}: '{name}' has NaN or infinite values; make the model again"
+        )
 
 
 def _find_gguf_problems(layout: Layout, context: Preflight) -> Iterator[Problem]:

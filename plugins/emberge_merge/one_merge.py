@@ -155,6 +155,7 @@ def _name_options_as_typed(text: str) -> str:
     def name(option: str) -> str:
         return _TYPED_OPTIONS.get(option, f"--set {option}")
 
+    text = re.sub(rf"(--set '?){STEP_ID}\.merge\.", r"\1", text)
     text = _OPTION_IN_PLACE.sub(lambda found: name(found[1]), text)
     return _OPTION_IN_TEXT.sub(
         lambda found: f"by {name(found[1])}" if found[1] else f"option {name(found[2])}", text

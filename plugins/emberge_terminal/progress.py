@@ -55,10 +55,10 @@ class RunView:
         """Show what happened to a step: its bar's progress, or a line; steps may run in several threads."""
         with self._lock:
             match event:
-                case StepStarted(step=step) if self._is_live:
+                case StepStarted(step=step) if self._is_live and event.saved_step is None:
                     self._restart_bar(step, None)
                 case StepStarted(step=step):
-                    self._print_line(step, "started")
+                    self._print_line(step, event.beginning)
                 case StepProgressed():
                     self._show_progress(event)
                 case MetricLogged(step=step) if step in self._tasks:

@@ -38,10 +38,18 @@ class StepEvent(Event):
 
 @dataclass(frozen=True, slots=True)
 class StepStarted(StepEvent):
-    """A step begins or continues; `kind` is the full name of its component."""
+    """A step begins, or continues after `saved_step`; `kind` is the full name of its component."""
 
     kind: str
     fingerprint: str
+    saved_step: int | None = None
+    """Optimizer step of the newest state of the step's training; None without one."""
+
+    @property
+    def beginning(self) -> str:
+        """The event in words."""
+        saved = self.saved_step
+        return "started" if saved is None else f"goes on after optimizer step {saved:,}"
 
 
 @dataclass(frozen=True, slots=True)

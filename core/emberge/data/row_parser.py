@@ -14,7 +14,7 @@ from emberge.data.media_values import MediaValues
 from emberge.errors import DataError
 
 _TYPE_NAMES = {
-    **{"NoneType": "nothing", "dict": "an object", "list": "a list", "str": "text"},
+    **{"NoneType": "null", "dict": "an object", "list": "a list", "str": "text"},
     **{"bool": "true or false", "int": "a number", "float": "a number"},
 }
 
@@ -135,7 +135,9 @@ class RowParser:
         except DataError as error:
             raise RowError(str(error)) from None
         if not isinstance(value, str):
-            raise RowError(f"'{column}' must be text, not {_describe_type(value)}")
+            raise RowError(
+                f"'{column}' must be text, not {_describe_type(value)}; correct or remove it"
+            )
         if not value.strip():
             raise RowError(f"'{column}' is empty or only white space; fill it or remove the row")
         return strip_media_marks(value)

@@ -264,7 +264,7 @@ class TensorMatcher:
         quoted_names = ", ".join(f"'{name}'" for name in lacking)
         hint = "merge models of one architecture"
         if self.request.missing == "strict":
-            hint = f"set missing: average_present (`--set missing=average_present`), or {hint}"
+            hint += ", or set missing: average_present (`--set missing=average_present`)"
         return f"{quoted_names} {'lacks' if len(lacking) == 1 else 'lack'} it; {hint}"
 
     def _plan_without_base(self, tensor: TensorPlan) -> TensorPlan | None:

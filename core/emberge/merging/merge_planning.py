@@ -98,7 +98,7 @@ def _leave_out_unused_base(request: MergeRequest) -> tuple[MergeRequest, tuple[s
     if request.base is None or request.uses_base:
         return request, ()
     names = ", ".join(chain[-1].name_in_messages for chain in request.chains if chain)
-    remark = f"'{names}' uses no base, so the base '{request.base.name}' is left out"
+    remark = f"'{names}' uses no base, so the base '{request.base.name.removesuffix(' (base)')}' is left out"
     return replace(request, base=None), (remark,)
 
 

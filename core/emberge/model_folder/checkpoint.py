@@ -276,6 +276,18 @@ class Checkpoint:
         files = _list_weight_files(self.trunk)
         return read_header(files[0])[1] if files else {}
 
+    def find_bad_tensor(self) -> str | None:
+        """Return the name of the first tensor with NaN or infinite values; None if all are finite."""
+        import torch
+
+        with self.open_reader() as reader:
+            for name, spec in self.specs.items():
+                values = torch.empty(spec.elements if spec.mergeable else 0)
+                reader.read(spec, 0, values)
+                if not values.isfinite().all():
+                    return name
+        return None
+
     def open_reader(self) -> TensorReader:
         """Open the weights for reading by rows."""
         from emberge.tensor_files import TensorReader

@@ -130,7 +130,7 @@ class OneComponent(Form):
     @property
     def words(self) -> str:
         kinds = find_kinds(self.contracts)
-        return add_article("merge stage" if len(kinds) > 1 else kinds[0])
+        return add_article("merge strategy" if len(kinds) > 1 else kinds[0])
 
 
 @dataclass(frozen=True)

@@ -102,7 +102,7 @@ def _read_step(step: dict[str, Any], out_folder: OutFolder, *, alive: bool) -> S
     work = out_folder.work / step["work"]
     progress = read_record(work / PROGRESS)
     state = state if alive else "stopped"
-    saved_step = _find_saved_step(work) if state == "stopped" else None
+    saved_step = out_folder.find_saved_step(work) if state == "stopped" else None
     if saved_step is not None:
         progress |= {"note": f"goes on after optimizer step {saved_step:,}"}
         if progress.get("unit") == "steps":  # those after the state are taken again
@@ -118,12 +118,6 @@ def _read_step(step: dict[str, Any], out_folder: OutFolder, *, alive: bool) -> S
         note=progress.get("note", ""),
         seconds_left=_estimate_seconds_left(progress) if alive and state == "running" else None,
     )
-
-
-def _find_saved_step(work: Path) -> int | None:
-    """Return the step of the newest training state in a step's work folder, as the training names them."""
-    names = [path.name.removeprefix("step-") for path in (work / "states").glob("step-*")]
-    return max((int(name) for name in names if name.isdigit()), default=None)
 
 
 def _estimate_seconds_left(progress: dict[str, Any]) -> float | None:

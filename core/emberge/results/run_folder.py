@@ -62,9 +62,17 @@ class OutFolder:
         clear_torn(self.work)
         clear_torn(self.store, deep=True)
 
-    def describe_full_disk(self) -> str:
-        """Return the message about a full disk, with the remedy."""
-        return f"the disk of {self.path} is full; make room and run again: what is done is kept"
+    def describe_full_disk(self, work: Path | None = None) -> str:
+        """Return the message about a full disk, with the remedy, for a step that works in `work`."""
+        step = self.find_saved_step(work) if work is not None else None
+        kept = "" if step is None else f", and this one goes on after optimizer step {step:,}"
+        return f"the disk of {self.path} is full; make room and run again: finished steps are kept{kept}"
+
+    @staticmethod
+    def find_saved_step(work: Path) -> int | None:
+        """Return the optimizer step of the newest training state in a step's work folder; None without."""
+        names = [path.name.removeprefix("step-") for path in (work / "states").glob("step-*")]
+        return max((int(name) for name in names if name.isdigit()), default=None)
 
     def locate_link(self, step: str) -> Path:
         """Return `OUT/<id>`, the link to the step's current result."""
@@ -86,6 +94,10 @@ class OutFolder:
         work, result = self.locate_work(step, fingerprint), self.locate_result(step, fingerprint)
         output = work / "output"
         clear_torn(output, deep=True)
+        mode = output.stat().st_mode & 0o666
+        for path in output.rglob("*.safetensors"):
+            if path.stat().st_mode & mode != mode:  # safetensors lets only the owner read its files
+                path.chmod(mode)
         sync_tree(output)
         write_json(output / ARTIFACT, record)
         if result.exists():  # a user removed its artifact.json so that the step runs again

@@ -12,6 +12,7 @@ from emberge.files import read_json
 from emberge.hashes import FileContent, HashCache
 from emberge.model_folder import list_hashed_files
 from emberge.results.artifact_file import ARTIFACT, read_artifact
+from emberge.results.run_folder import OutFolder
 from emberge.wording import count_noun, join_some
 
 CHANGING_FILES = ("README.md",)
@@ -105,7 +106,10 @@ def verify_result(folder: Path) -> list[str]:
         hint = f"; name one of the results in it: {results[0]}" if results else ""
         raise CheckpointError(f"{folder}: has no {ARTIFACT}, so it is no result of emberge{hint}")
     # A finished result is not made again as long as it is there, and OUT/<id> is only a link to it.
-    again = f"or remove {folder.resolve()} and repeat the command"
+    path = folder.resolve()
+    run = f"run the recipe again (`emberge run RECIPE --out {path.parent}`)"
+    is_step = OutFolder(path.parent).status.is_file()  # `emberge merge` leaves a folder alone
+    again = f"or remove {path} and {run if is_step else 'repeat the command that made it'}"
     remedy = f"get it again from where the folder came from, {again}"
     differences = [
         f"{difference}; {'move it elsewhere' if difference.endswith(' was added') else remedy}"

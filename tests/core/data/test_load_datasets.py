@@ -272,10 +272,10 @@ def test_a_check_reads_only_the_first_rows(tmp_path: Path) -> None:
 
 def test_a_check_tells_every_problem_and_shows_the_other_entries(tmp_path: Path) -> None:
     good = write(tmp_path / "good.jsonl", [{"query": "q", "pos": ["p"], "neg": ["a", "b", "c"]}])
-    bad = write(tmp_path / "bad.jsonl", [GOOD, {**GOOD, "pos": 3}])
+    bad = write(tmp_path / "bad.jsonl", [GOOD, {**GOOD, "pos": [None]}])
     checked = check(good, bad, tmp_path / "none.jsonl", good)
     said = sorted(problem.message.partition(" (")[0] for problem in checked.problems)
-    assert "'pos' must be text" in said[0]
+    assert said[0].startswith("'pos[0]' must be text, not null; correct or remove it")
     assert "no such file" in said[1]
     assert "two datasets are named 'good'" in said[2]
     assert checked.first_rows[0].title == "good: retrieval"

@@ -128,7 +128,7 @@ def pair(tmp_path: Path) -> tuple[Path, Path, Path]:
 
 def test_a_missing_tensor_is_a_problem_unless_the_others_are_averaged(tmp_path: Path) -> None:
     a, b, _ = pair(tmp_path)
-    assert problems(a, b).startswith("v: 'b' lacks it; set missing: average_present")
+    assert problems(a, b).startswith("v: 'b' lacks it; merge models of one architecture, or ")
     # A step without the option is not told to set it.
     assert problems(a, b, missing=None) == "v: 'b' lacks it; merge models of one architecture"
     assert problems(b, a).startswith("v: 'b' lacks it")

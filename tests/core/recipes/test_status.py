@@ -106,6 +106,8 @@ def test_an_interrupted_step_is_stopped_and_one_without_its_result_waits(tmp_pat
     shown = "50% (10 of 20 steps) goes on after optimizer step 10"
     assert shown in read_status(tmp_path).lines[0]
     assert describe_continuation(tmp_path).endswith("here: a after optimizer step 10")
+    run_recipe(recipe(a=Write(ticks=5, stop_at=2)), tmp_path, toy())
+    assert " a: goes on after optimizer step 10 (" in (tmp_path / "run.log").read_text()
     run_recipe(recipe(a=Write()), tmp_path, toy())
     (tmp_path / "a" / "artifact.json").unlink()
     (step,) = read_status(tmp_path).steps

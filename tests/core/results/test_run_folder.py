@@ -5,7 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+import torch
 from emberge.results import OutFolder, measure_folder
+from safetensors.torch import save_file
 
 
 @pytest.mark.parametrize("step", ["boom", "members.draw=1,seed=2", "a+b@c-d"])
@@ -22,6 +24,18 @@ def test_ids_that_a_file_system_may_refuse_have_safe_names_of_their_own() -> Non
     assert all(len(name.parts) == 1 and len(str(name)) < 110 for name in names)
     assert not any(str(name).startswith(".") for name in names)
     assert len(set(names)) == len(ids)
+
+
+def test_who_may_read_a_result_may_read_its_weights(tmp_path: Path) -> None:
+    out_folder = OutFolder(tmp_path)
+    output = out_folder.locate_work("a", "0123456789") / "output"
+    (output / "checkpoints").mkdir(parents=True)
+    output.chmod(0o750)
+    out_folder.store.mkdir()
+    save_file({"w": torch.ones(2)}, output / "checkpoints" / "model.safetensors")
+    out_folder.publish_result("a", "0123456789", {})
+    weights = out_folder.locate_result("a", "0123456789") / "checkpoints" / "model.safetensors"
+    assert weights.stat().st_mode & 0o777 == 0o640
 
 
 def test_the_size_of_a_folder_is_that_of_its_files_without_what_links_lead_to(

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from emberge.cli.main import main
 from emberge.model_folder import Checkpoint, hash_model
+from emberge.recipes import read_status
 
 from tests.support.fixture_types import Capture, Patch
 
@@ -110,7 +111,9 @@ def test_each_difference_is_named_with_advice_that_puts_it_right(
     if change is add_a_vocabulary:
         Path("out/first/vocab.txt").rename("vocab.txt")
     else:
-        shutil.rmtree(err.partition(" or remove ")[2].rpartition(" and repeat ")[0])
+        shutil.rmtree(err.partition(" or remove ")[2].rpartition(" and run the ")[0])
+        assert f"(`emberge run RECIPE --out {Path('out').resolve()}`)" in err
+        assert "its result was removed" in read_status(Path("out")).lines[0]
         assert main(["run", "r.yaml", "--out", "out", "--quiet"]) == 0
     assert call(capsys, "out/first")[0] == 0
 

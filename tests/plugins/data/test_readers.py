@@ -81,6 +81,8 @@ def test_a_document_over_many_lines_is_told_how_to_become_lines(tmp_path: Path) 
     path = tmp_path / "a.json"
     path.write_text(json.dumps(ROWS, indent=1))
     assert "jq -c '.[]'" in faults(JsonLines(), path)[0][1]
+    path.write_text('{"a": "\n')
+    assert "starting at column 7" in faults(JsonLines(), path)[0][1]
     path.write_text('{"a": 1,}\n{\n')
     (_, first), (_, second) = faults(JsonLines(), path)
     assert first.endswith("; correct the line")
@@ -122,9 +124,10 @@ def test_parquet_is_read_in_batches(tmp_path: Path) -> None:
 
 def test_a_table_row_of_another_width_is_told(tmp_path: Path) -> None:
     path = tmp_path / "a.csv"
-    path.write_text("a,b\n1,2,3\n1,2\n")
+    path.write_text("a,b\n1,2,3\n1,2\n1\n")
     assert faults(Delimited(), path) == [
-        (2, "3 cells under 2 headings; quote cells that contain the delimiter")
+        (2, "3 cells under 2 headings; quote cells that contain the delimiter"),
+        (4, "1 cell under 2 headings; complete or remove it"),
     ]
     assert read(Delimited(), path)[1] == (3, {"a": "1", "b": "2"})
 

@@ -77,7 +77,7 @@ def test_a_terminal_shows_a_bar_for_each_running_step_and_gets_its_cursor_back(
     stream = Terminal()
     view = RunView(stream)
     for step in ("train", "merge"):
-        view.show(StepStarted(OUT, step, "toy:write", "0123"))
+        view.show(StepStarted(OUT, step, "toy:write", "0123", 3 if step == "train" else None))
         view.show(StepProgressed(OUT, step, 1, 4, "", "epoch 1"))
     view.show(MetricLogged(OUT, "train", "loss", 0.5, None))
     view.show(StepFinished(OUT, "merge", OUT / "merge", Artifact("model"), 2.0))
@@ -85,6 +85,7 @@ def test_a_terminal_shows_a_bar_for_each_running_step_and_gets_its_cursor_back(
     view.close()
     text = stream.getvalue()
     assert "▸ train" in text
+    assert "train: goes on after optimizer step 3\n" in text
     assert "25%" in text
     assert "loss 0.5  epoch 1" in text
     assert "merge: done in 2.0 s, out/merge\n" in text

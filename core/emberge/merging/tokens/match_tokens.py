@@ -54,14 +54,19 @@ class _TokenAligner:
         """Return the plan, given the token of each id and the number of rows."""
         all_models = [*self.models, *([self.base] if self.base is not None else [])]
         maps = {known.name: self.map_rows(known, token_by_id, rows) for known in all_models}
+        lacking_rows = [
+            {row for row, model_row in enumerate(maps[model.name]) if model_row == NO_ROW}
+            for model in self.models
+        ]
+        partial, absent = set[int]().union(*lacking_rows), set[int].intersection(*lacking_rows)
         return TokenPlan(
             self.output_tokenizer,
             rows,
             maps,
             self.map_rows(self.template, token_by_id, rows),
             tuple(self.new_tokens),
-            warnings=self._warn_of_lacking(),
-            summary=self._summarise_rows(rows, maps),
+            warnings=(*self._warn_of_lacking(), *self._warn_of_partial(len(partial - absent))),
+            summary=self._summarise_rows(rows, len(partial), len(absent)),
         )
 
     def refuse(self, problems: Sequence[str]) -> TokenPlan:
@@ -98,18 +103,23 @@ class _TokenAligner:
         token_list = join_some(quote_token(token) for token in self.missing_tokens)
         return (f"no model has a row for the tokens {token_list}; nothing is done about them",)
 
-    def _summarise_rows(self, rows: int, maps: Mapping[str, array[int]]) -> str:
+    def _warn_of_partial(self, count: int) -> Iterator[str]:
+        """Yield a line if some models lack `count` rows, and nobody chose a vocabulary."""
+        if count and self.policy.policy == "token_aware" and not self.chosen_by_name:
+            rows = (
+                "1 row of the vocabulary is"
+                if count == 1
+                else f"{count:,} rows of the vocabulary are"
+            )
+            yield f"the tokenizers differ: {rows} only from the models that have the token"
+
+    def _summarise_rows(self, rows: int, partial: int, absent: int) -> str:
         """Return a line for the terminal: how many rows come from all models, from some and from none."""
-        lacking_rows = [
-            {row for row, model_row in enumerate(maps[model.name]) if model_row == NO_ROW}
-            for model in self.models
-        ]
-        partial, absent = set[int]().union(*lacking_rows), set[int].intersection(*lacking_rows)
         new_count = len(self.new_tokens)
         placement = f"{count_noun(new_count, 'token')} {'is' if new_count == 1 else 'are'}"
         return (
-            f"{rows} rows: {rows - len(partial)} merged, {len(partial) - len(absent)} from the models that "
-            f"know them, {len(absent)} of no token; {placement} put into the tokenizer"
+            f"{rows} rows: {rows - partial} merged, {partial - absent} from the models that "
+            f"know them, {absent} of no token; {placement} put into the tokenizer"
         )
 
 

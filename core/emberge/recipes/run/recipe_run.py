@@ -255,7 +255,9 @@ class RecipeRun:
 
     def start(self, step: RecipeStep, fingerprint: str) -> None:
         """Record that a step begins or continues."""
-        self.log.record(StepStarted(self.out_folder.path, step.id, step.kind, fingerprint))
+        out = self.out_folder
+        saved_step = out.find_saved_step(out.locate_work(step.id, fingerprint))
+        self.log.record(StepStarted(out.path, step.id, step.kind, fingerprint, saved_step))
 
     def finish(self, step: RecipeStep, fingerprint: str, event: ResultEvent) -> None:
         """Link `OUT/<id>` to a step's published result, and make the result available to later steps."""

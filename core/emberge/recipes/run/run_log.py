@@ -128,7 +128,7 @@ class RunLog:
                 self._fingerprints[step] = event.fingerprint
                 work = self._out_folder.locate_work(step, event.fingerprint).name
                 self._set_state(step, "running", work=work, started=time.time())
-                self._write(f"{step}: started ({event.kind})")
+                self._write(f"{step}: {event.beginning} ({event.kind})")
             case MetricLogged():
                 fingerprint = self._fingerprints.get(step, "")[:8]
                 row = {"time": round(time.time(), 3), "step": step, "fingerprint": fingerprint}

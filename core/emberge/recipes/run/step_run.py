@@ -93,7 +93,7 @@ def run_step(
     began = time.monotonic()
     out_folder = context.out_folder
     work = out_folder.locate_work(step.id, fingerprint)
-    with explain_disk_full(out_folder):
+    with explain_disk_full(out_folder, work):
         make_folder(work)
         # No other process may work on the step, even one on a machine that was assumed lost.
         with FileLock(work / ".lock").lock(patience=LEAVING_SECONDS):
@@ -115,7 +115,7 @@ def find_finished_artifact(out_folder: OutFolder, step: str, fingerprint: str) -
 
 
 @contextmanager
-def explain_disk_full(out_folder: OutFolder) -> Iterator[None]:
+def explain_disk_full(out_folder: OutFolder, work: Path | None = None) -> Iterator[None]:
     """Turn a library's error about a full disk into an EmbergeError that names OUT and the remedy."""
     try:
         yield
@@ -126,7 +126,7 @@ def explain_disk_full(out_folder: OutFolder) -> Iterator[None]:
         texts = map(os.strerror, codes)
         if getattr(error, "errno", None) not in codes and not any(t in str(error) for t in texts):
             raise
-        raise EmbergeError(out_folder.describe_full_disk()) from error
+        raise EmbergeError(out_folder.describe_full_disk(work)) from error
 
 
 def import_modules(names: Iterable[str]) -> None:

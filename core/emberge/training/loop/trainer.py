@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -13,8 +14,10 @@ import torch
 from torch import Tensor
 
 from emberge.contracts import Machine
+from emberge.errors import CheckpointError, TrainingError
 from emberge.files import clear_torn, sync_tree
 from emberge.interpreter import DelayedInterrupt
+from emberge.model_folder import Checkpoint
 from emberge.ranks import clip_gradients, gather_on_cpu, place_like, sum_gradients
 from emberge.training.batch_plan import PlannedBatch
 from emberge.training.fit_options import EarlyStopping, FitJob, FitOptions, FitResult, Progress
@@ -302,7 +305,7 @@ def fit(
     weights and optimizer (FSDP2).
 
     Raises:
-        CheckpointError: if the checkpoint cannot be loaded.
+        CheckpointError: if the checkpoint cannot be loaded, or has NaN.
         DataError: if the losses or the sampler cannot use the data.
         EmbergeError: if `work` has a state of another training, or a loss is not finite.
         RanksError: if the ranks do not find each other or do not agree, or if one has ended.
@@ -314,21 +317,37 @@ def fit(
         log_metric = metric if session.ranks.is_first else _log_nothing
         if job.options.token_budget is None:
             log_metric("token_budget", float(session.encode_plan.token_budget), 0)
-        result = train(
-            session,
-            job.options,
-            folder=folder,
-            work=work,
-            progress=progress,
-            metric=log_metric,
-            warn=session.warn,
-            clock=session.clock,
-        )
+        with _explain_first_step(job.checkpoint):
+            result = train(
+                session,
+                job.options,
+                folder=folder,
+                work=work,
+                progress=progress,
+                metric=log_metric,
+                warn=session.warn,
+                clock=session.clock,
+            )
     rows_by_dataset = {
         info.name: len(session.find_data_rows(info.name, rows))
         for info, rows in session.plan.pool.items()
     }
     return replace(result, rows_by_dataset=rows_by_dataset)
+
+
+@contextmanager
+def _explain_first_step(checkpoint: Path) -> Iterator[None]:
+    """Turn the failure of a first step into an error about the checkpoint, if that has NaN."""
+    try:
+        yield
+    except TrainingError as error:
+        name = Checkpoint(checkpoint).find_bad_tensor() if error.step == 1 else None
+        if name is None:
+            raise
+        raise CheckpointError(
+            f"{checkpoint}: '{name}' has NaN or infinite values, so no step can be taken; "
+            "make the model again"
+        ) from error
 
 
 def train(

@@ -256,6 +256,9 @@ def test_a_vocab_txt_gets_the_new_tokens(tmp_path: Path) -> None:
     for folder, tokens in ((a, words[:2]), (b, words)):
         (folder / "tokenizer.json").unlink()
         (folder / "vocab.txt").write_text("".join(f"{token}\n" for token in tokens))
+    assert planned(a, b).warnings[-1:] == (
+        "the tokenizers differ: 1 row of the vocabulary is only from the models that have the token",
+    )
     assert merged(tmp_path / "out", a, b) == [[1, 1], [2, 6], [5, 7]]
     assert (tmp_path / "out" / "vocab.txt").read_text() == (b / "vocab.txt").read_text()
 

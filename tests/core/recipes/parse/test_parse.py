@@ -106,7 +106,7 @@ def test_problems_are_reported_once_in_the_order_of_the_file() -> None:
         "7: option 'precision' of step 'fit' needs one of auto, bfloat16, not the text 'float8'; "
         "did you mean 'bfloat16'?",
         "8: sampler 'bag' has no option 'ration'; did you mean 'ratio'?",
-        "10: there is no merge stage 'maen'; did you mean 'mean'?",
+        "10: there is no merge strategy 'maen'; did you mean 'mean'?",
         "11: a recipe has no 'sede'; did you mean 'seed'?",
     ]
     text = "steps:\n  a:\n    foreach: {n: [1, 2, 3]}\n    corpus: {limit: $n, limt: 2}\n"

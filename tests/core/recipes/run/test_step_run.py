@@ -73,5 +73,9 @@ def test_a_full_disk_is_failed_work_with_its_remedy(error: Exception, tmp_path: 
     with full as told, explain_disk_full(OutFolder(tmp_path)):
         raise error
     assert told.value.exit_code == 1
+    (tmp_path / "work" / "states" / "step-7").mkdir(parents=True)
+    goes_on = pytest.raises(EmbergeError, match="and this one goes on after optimizer step 7")
+    with goes_on, explain_disk_full(OutFolder(tmp_path), tmp_path / "work"):
+        raise error
     with pytest.raises(ValueError, match="another"), explain_disk_full(OutFolder(tmp_path)):
         raise ValueError("another")

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import shutil
 import signal
 from dataclasses import dataclass
 from pathlib import Path
@@ -7,11 +8,20 @@ from typing import Any
 
 import pytest
 import torch
-from emberge import DataError, Embeddings, EmbergeError, Example, Loss, PerDataset, PluginError
+from emberge import (
+    CheckpointError,
+    DataError,
+    Embeddings,
+    EmbergeError,
+    Example,
+    Loss,
+    PerDataset,
+    PluginError,
+)
 from emberge.training import FitOptions, FitResult
 from emberge_encoder import TextEncoder
 from emberge_train import BatchShuffle, CoSENT, InfoNCE
-from safetensors.torch import load_file
+from safetensors.torch import load_file, save_file
 
 from tests.support.fitting import run_fit
 from tests.support.training_data import dataset, retrieval, similarity
@@ -220,6 +230,15 @@ def test_a_loss_that_is_no_number_names_step_dataset_and_rows(shaky: Path, tmp_p
     for state in (tmp_path / "work" / "states").glob("step-*"):
         tensors = load_file(state / "tensors.safetensors")
         assert all(torch.isfinite(t).all() for t in tensors.values())
+
+
+def test_a_model_with_nan_is_named_at_its_first_step(shaky: Path, tmp_path: Path) -> None:
+    weights = shutil.copytree(shaky, tmp_path / "nan") / "model.safetensors"
+    tensors = load_file(weights)
+    name = next(name for name in tensors if "layer.1.output.dense.weight" in name)
+    save_file({**tensors, name: tensors[name] * torch.nan}, weights, {"format": "pt"})
+    with pytest.raises(CheckpointError, match=rf"nan: '{name}' has NaN or infinite values"):
+        _fit(tmp_path / "nan", tmp_path)
 
 
 def test_what_the_sampler_has_to_say_is_handed_on(shaky: Path, tmp_path: Path) -> None:
