@@ -18,28 +18,41 @@ from emberge.wording import count_noun
 _WITHOUT_WEIGHTS = frozenset({"karcher", "model_stock", "sce", "slerp"})
 
 
-@contextmanager
-def saving_loaded_models(out: Path, models: Sequence[Any]) -> Iterator[list[Any]]:
-    """Yield the models with those that are loaded saved in a hidden folder next to `out`, removed afterwards.
+def place_loaded_models(
+    out: Path, models: Mapping[str, Any]
+) -> tuple[dict[str, Any], dict[Path, Any]]:
+    """Return (models with a folder in place of each loaded one, by name; loaded models by folder).
 
-    A model that stands twice in the list is saved once.
+    The folders, which `saving_loaded_models` fills, are named as the models and lie in a hidden one next to
+    `out`. A model that stands twice has one folder.
+    """
+    folder = out.absolute().parent / f".{out.name}.models"
+    names: dict[int, str] = {}
+    for name, model in models.items():
+        if hasattr(model, "save_pretrained"):
+            names.setdefault(id(model), name)
+    placed = {n: folder / names[id(m)] if id(m) in names else m for n, m in models.items()}
+    return placed, {folder / name: models[name] for name in names.values()}
+
+
+@contextmanager
+def saving_loaded_models(loaded: Mapping[Path, Any]) -> Iterator[None]:
+    """Save loaded models in their folders, which lie in one; remove that afterwards.
 
     Raises:
-        CheckpointError: if another process merges loaded models into `out`.
+        CheckpointError: if another process merges loaded models there.
     """
-    loaded = {id(model): model for model in models if hasattr(model, "save_pretrained")}
     if not loaded:
-        yield list(models)
+        yield
         return
-    folder = out.parent / f".{out.name}.models"
-    paths = {key: folder / f"model-{number}" for number, key in enumerate(loaded)}
+    folder = next(iter(loaded)).parent
     with working_in(folder):
         try:
-            for key, path in paths.items():
+            for path, model in loaded.items():
                 shutil.rmtree(path, ignore_errors=True)  # of a call that was killed
                 make_folder(path)
-                loaded[key].save_pretrained(str(path))
-            yield [paths.get(id(model), model) for model in models]
+                model.save_pretrained(str(path))
+            yield
         finally:
             shutil.rmtree(folder, ignore_errors=True)
 

@@ -9,6 +9,7 @@ import shutil
 import sys
 import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import fields, replace
 from functools import partial
 from pathlib import Path
@@ -41,7 +42,11 @@ from emberge.recipes import (
 from emberge.wording import count_noun, make_printable
 from emberge.yaml_nodes import read_yaml, to_plain, write_yaml
 
-from emberge_merge.loaded_models import build_mergekit_config, saving_loaded_models
+from emberge_merge.loaded_models import (
+    build_mergekit_config,
+    place_loaded_models,
+    saving_loaded_models,
+)
 from emberge_merge.steps.merge import Merge
 
 STEP_ID = "merged"
@@ -51,6 +56,8 @@ _STEP_PREFIX = f"recipe.steps.{STEP_ID}."
 _TYPED_OPTIONS = {"models": "merge", "weights": "--weight", "out_dtype": "--dtype"} | {
     name: f"--{name}" for name in ("strategy", "base", "template")
 }
+# What `merge` takes with a method of mergekit.
+_OPTIONS_WITH_METHOD = frozenset({"method", "base_model", "parameters", "out_dtype"})
 _OPTION_IN_PLACE = re.compile(r"^merge\.(?:strategy\.\w+\.)?(\w+)")
 _OPTION_IN_TEXT = re.compile(
     r"(?:under|with|as) '(base|template|tokenizer)'(?! \w)|option '(weights|out_dtype)' of step 'merge'"
@@ -59,7 +66,7 @@ _OPTION_IN_TEXT = re.compile(
 
 def merge(
     models: Sequence[Any] | str | os.PathLike[str],
-    method: str | None = None,
+    method: str | Mapping[str, Any] | Sequence[Any] | None = None,
     *,
     out: Path | str,
     strategy: str | Mapping[str, Any] | Sequence[Any] | None = None,
@@ -81,7 +88,7 @@ def merge(
     `template`, `out_dtype`.
 
     In place of `strategy`, `base` and `weights` it takes what `SentenceTransformer.merge` does: a `method` of
-    mergekit, its `parameters`, and `base_model`.
+    mergekit by name, its `parameters`, and `base_model`. Anything else in second place is a strategy.
 
     The merge is checked first; warnings of the check are given as Python warnings. After a kill, the same
     call continues.
@@ -91,6 +98,12 @@ def merge(
     """
     plugins = plugins or load_plugins()
     out = Path(out)
+    if not isinstance(method, str):
+        if method is not None and strategy is not None:
+            raise RecipeError(
+                "the second argument is a strategy, and so is `strategy`; leave one out"
+            )
+        method, strategy = None, strategy if method is None else method
     options = {"strategy": strategy, "weights": weights, **options}
     options = {name: value for name, value in options.items() if value is not None}
     run = partial(
@@ -107,22 +120,64 @@ def merge(
         if stated:
             raise RecipeError(f"{models} defines the whole merge; leave out {', '.join(stated)}")
         return run(read_merge_file(Path(models), plugins))
-    if method is None and (base_model is not None or parameters is not None):
+    _require_options_of_one_kind(method, stated)
+    _require_free(out)
+    named = {f"models[{number}]": model for number, model in enumerate(models)}
+    others = {"base": base, "base_model": base_model} | {
+        name: options[name] for name in ("template", "tokenizer") if name in options
+    }
+    placed, loaded = place_loaded_models(out, named | others)
+    members = [placed[name] for name in named]
+    if method is None:
+        options |= {name: placed[name] for name in others if placed[name] is not None}
+        recipe = describe_merge(members, options, plugins)
+    else:
+        config = build_mergekit_config(members, method, placed["base_model"], parameters or {})
+        recipe = _read_mergekit_config(config | options, plugins)
+    with saving_loaded_models(loaded):
+        result = run(recipe)
+    if not quiet:
+        print(f"{STEP_ID}: {out}", file=sys.stderr)
+    return result
+
+
+def _require_options_of_one_kind(method: str | None, stated: Sequence[str]) -> None:
+    """Require options of mergekit with a method of mergekit, and those of the step without one."""
+    if method is None and {"base_model", "parameters"} & set(stated):
         raise RecipeError(
             "base_model and parameters belong to a method of mergekit; name the method"
         )
-    _require_free(out)
-    with saving_loaded_models(out, [*models, base, base_model]) as [*saved, base, base_model]:
-        if method is None:
-            if base is not None:
-                options["base"] = base
-            return run(describe_merge(saved, options, plugins))
-        if options.keys() - {"out_dtype"} or base is not None:
-            raise RecipeError(
-                "give a method of mergekit with its parameters, or a strategy; not both"
-            )
-        config = build_mergekit_config(saved, method, base_model, parameters or {}) | options
-        return run(parse_recipe(translate_recipe(write_yaml(config), plugins) or "", plugins))
+    unused = [name for name in stated if name not in _OPTIONS_WITH_METHOD]
+    if method is not None and unused:
+        remedy = "leave one out" if "strategy" in unused else f"write strategy={method!r}"
+        raise RecipeError(
+            "the second argument is a method of mergekit (as in SentenceTransformer.merge) and takes no "
+            f"`{unused[0]}`; {remedy}"
+        )
+
+
+def _read_mergekit_config(config: Mapping[str, Any], plugins: Plugins) -> Recipe:
+    """Return the recipe of a config of mergekit that nobody wrote, so that problems have no place in it.
+
+    Raises:
+        RecipeError: if the config has problems; of a strategy in place of a method, it says how to give it.
+    """
+    method = config["merge_method"]
+    try:
+        translated = translate_recipe(write_yaml(config), plugins)
+    except RecipeError as error:
+        if error.problems[0].message.startswith("there is no merge method"):
+            with suppress(PluginError):
+                plugins.find(method, "merge transform", "merge strategy")
+                raise RecipeError(
+                    f"'{method}' is no method of mergekit but a strategy; write strategy={method!r}"
+                ) from None
+        raise RecipeError([replace(one, where="") for one in error.problems]) from None
+    node = None if translated is None else read_yaml(translated, str, [], what="the recipe")
+    if node is None:
+        raise RecipeError("a method of mergekit needs the plugin emberge_mergekit")
+    recipe: Any = to_plain(node)
+    return _parse_step(recipe["steps"][STEP_ID]["merge"], plugins)
 
 
 def run_verb(options: argparse.Namespace, plugins: Plugins) -> int:
@@ -260,7 +315,11 @@ def describe_merge(
     for name in ("base", "template", "tokenizer"):
         if options.get(name) is not None:
             options[name] = _name_model(options[name])
-    step = {"models": members, **options} if members else options
+    return _parse_step({"models": members, **options} if members else options, plugins)
+
+
+def _parse_step(step: Mapping[str, Any], plugins: Plugins) -> Recipe:
+    """Return the recipe of one step `merge`, in whose problems each place starts at the step."""
     try:
         recipe = parse_recipe({"steps": {STEP_ID: {"merge": step}}}, plugins)
     except RecipeError as error:

@@ -91,7 +91,9 @@ class RunView:
         if isinstance(event, StepSkipped):
             outcome = f"done before, in {event.folder}"
         elif isinstance(event, StepFinished):
-            outcome = f"done in {format_duration(event.seconds)}, {event.folder}"
+            outcome = f"done in {format_duration(event.seconds)}"
+            if event.folder.parent.suffix != ".merging":  # the work folder of one merge
+                outcome += f", {event.folder}"
         else:
             error_lines = str(event.error).splitlines() or [type(event.error).__name__]
             outcome = f"failed: {error_lines[0]}"

@@ -44,26 +44,58 @@ def test_loaded_models_give_the_tensors_of_sentence_transformers(call: str, tmp_
     assert sorted(path.name for path in tmp_path.iterdir()) == ["base", "merged", "one", "two"]
 
 
-def test_loaded_models_take_strategies_too(bert: Path, tmp_path: Path) -> None:
-    model = SentenceTransformer(str(bert), device="cpu")
-    found = merge([model, bert], strategy="linear", out=tmp_path / "merged", quiet=True)
+@pytest.mark.parametrize(
+    ("words", "options"),
+    [
+        ((), {"strategy": "linear", "vocabulary": "union"}),
+        (({"ties": {"density": 1.0}},), {"base": "other", "template": "model"}),
+    ],
+)
+def test_loaded_models_take_strategies_too(
+    words: tuple[Any, ...],
+    options: dict[str, Any],
+    bert: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.chdir(tmp_path)  # where `out` is relative to
+    folders = {"model": bert, "other": tiny.checkpoint(tmp_path / "other", seed=9)}
+    loaded = {n: SentenceTransformer(str(f), device="cpu") for n, f in folders.items()}
+    options = {name: loaded.get(value, value) for name, value in options.items()}
+    model = loaded["model"]
+    found = merge([model, bert], *words, out="merged", **options)
+    assert capsys.readouterr().err.splitlines()[-1] == "merged: merged"
+    assert "models[0]" in (found.path / "artifact.json").read_text()
     expected = model.state_dict()
-    assert all((expected[n] == t).all() for n, t in found.load(device="cpu").state_dict().items())
+    tensors = found.load(device="cpu").state_dict()
+    assert all((expected[n] - t).abs().max() <= 1e-6 for n, t in tensors.items())
 
 
 @pytest.mark.parametrize(
-    ("options", "words"),
+    ("method", "options", "words"),
     [
-        ({"strategy": "linear"}, "not both"),
-        ({"parameters": {"weight": [1.0]}}, "1 values for 2 models"),
-        ({"parameters": {"densty": 0.5}}, "densty"),
+        ("linear", {"strategy": "linear"}, "takes no `strategy`; leave one out"),
+        ({"ties": {}}, {"strategy": "linear"}, "so is `strategy`; leave one out"),
+        ("linear", {"vocabulary": "union"}, "takes no `vocabulary`; write strategy='linear'"),
+        ("wudi", {}, "^'wudi' is no method of mergekit but a strategy; write strategy='wudi'$"),
+        ("lineer", {}, "^there is no merge method 'lineer'; did you mean 'linear'"),
+        ("linear", {"parameters": {"weight": [1.0]}}, "1 value for 2 models"),
+        ("linear", {"parameters": {"densty": 0.5}}, "^merge method .* has no parameter 'densty'"),
     ],
 )
-def test_a_call_of_mixed_or_wrong_parameters_is_refused(
-    options: dict[str, Any], words: str, bert: Path, tmp_path: Path
+def test_a_call_of_mixed_or_wrong_parameters_is_refused_before_models_are_saved(
+    method: Any,
+    options: dict[str, Any],
+    words: str,
+    bert: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    model = SentenceTransformer(str(bert), device="cpu")
+    monkeypatch.setattr(model, "save_pretrained", None)
     with pytest.raises(RecipeError, match=words):
-        merge([bert, bert], "linear", out=tmp_path / "merged", **options)
+        merge([model, bert], method, out=tmp_path / "merged", **options)
 
 
 def test_what_a_call_would_ignore_is_refused(bert: Path, tmp_path: Path) -> None:
@@ -80,8 +112,8 @@ def test_nothing_is_saved_if_the_result_exists_or_another_process_saves(
     model = SentenceTransformer(str(bert), device="cpu")
     with working_in(tmp_path / ".merged.models"):
         with pytest.raises(CheckpointError, match="another process"):
-            merge([model, model], "linear", out=tmp_path / "merged")
+            merge([model, model], strategy="linear", out=tmp_path / "merged")
         (tmp_path / "merged").mkdir()
         (tmp_path / "merged" / "notes.txt").touch()
         with pytest.raises(RecipeError, match="exists already"):
-            merge([model, model], "linear", out=tmp_path / "merged")
+            merge([model, model], strategy="linear", out=tmp_path / "merged")

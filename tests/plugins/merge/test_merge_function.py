@@ -72,7 +72,7 @@ def test_a_merge_takes_all_options_of_steps(bert: Path, berts: list[Path], tmp_p
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        ({"weights": [0.5]}, "1 weights for 2 models"),
+        ({"weights": [0.5]}, "1 weight for 2 models"),
         ({"strategy": "liner"}, r"^merge\.strategy: .*'linear'"),
     ],
 )
