@@ -21,6 +21,8 @@ _ERROR_PREFIX = "error: "
 _RANK_VARIABLE, _SIZE_VARIABLE, _STARTER_VARIABLE = "RANK", "WORLD_SIZE", "EMBERGE_RANKS_STARTER"
 # Address at which ranks of this machine find each other.
 _LOCAL_ADDRESS = "127.0.0.1"
+# Errors that are kept until the process ends, with what torch's launcher has in its frames.
+_KEPT_ERRORS: list[BaseException] = []
 _START_REMEDY = "start by torchrun or accelerate launch, or use --ranks"
 
 
@@ -110,6 +112,8 @@ def run_ranks(words: Sequence[str], count: int) -> int:
         try:
             elastic_launch(config, command)(*arguments)
         except SignalException as signalled:
+            # Its frames hold a timer, which must not be freed in its own thread: it would join itself.
+            _KEPT_ERRORS.append(signalled)
             return 128 + signalled.sigval  # the first rank has said that it was stopped
         except ChildFailedError as failed:
             rank, failure = next(iter(failed.failures.items()))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import groupby
 
 from emberge.wording import count_noun
 from emberge_evaluate import TITLE_BY_DOMAIN, TITLE_BY_MEAN, Comparison, Estimate, Scores
@@ -13,17 +14,30 @@ from emberge_report.formats import format_difference, format_points
 # Words for the tasks that forgetting is measured on.
 DOMAIN_PHRASES = {"elsewhere": "of domains that no training had", "out": "out of domain"}
 
+# Words for two models by the verdict on their difference.
+_PAIR_PHRASES = {
+    "better": "<b>{}</b> is better than <b>{}</b>",
+    "worse": "<b>{}</b> is worse than <b>{}</b>",
+    "no clear difference": "<b>{}</b> and <b>{}</b> cannot be told apart",
+    "unknown": "<b>{}</b> against <b>{}</b>, without an interval",
+}
+
 
 def write_conclusions(scores: Scores, merges: Sequence[str]) -> list[Markup]:
-    """Return sentences on the scores that claim no more than the intervals allow.
+    """Return sentences on the scores that claim no more than the intervals allow, on compared pairs first.
 
     `merges` are the names of merged models. Models that differ only in seed are treated as one.
     """
     if (pooled := scores.pooled) is not None:
         merges = [arm for arm in pooled.models if {*pooled.list_members(arm)} & {*merges}]
         scores = pooled
-    lines = []
-    for task_or_mean in _list_headlines(scores):
+    headlines = _list_headlines(scores)
+    lines = [
+        _describe_pair([x for h in headlines if (x := scores.find_difference(model, h, reference))])
+        for reference in scores.further_references
+        for model in scores.list_compared(reference)
+    ]
+    for task_or_mean in headlines:
         known = {model: scores.find_value(model, task_or_mean) for model in scores.models}
         values = {model: value for model, value in known.items() if value is not None}
         if not values:
@@ -34,9 +48,41 @@ def write_conclusions(scores: Scores, merges: Sequence[str]) -> list[Markup]:
         if best == scores.reference:  # none is ahead of it
             others = others or behind[:1]
         parts = [_describe_model(scores, best, task_or_mean, verb)]
+        if equals := ", ".join(_list_equals(scores, best, task_or_mean)):
+            parts[0] += Markup(", and cannot be told apart from {}").format(equals)
         parts += [_describe_model(scores, m, task_or_mean, " scores") for m in others]
         lines.append(Markup("{}: {}.").format(_name_row(task_or_mean), Markup("; ").join(parts)))
-    return [*lines, _describe_forgetting(scores)] if scores.forgetting else lines
+    return [*filter(None, lines), *([_describe_forgetting(scores)] if scores.forgetting else ())]
+
+
+def _describe_pair(differences: Sequence[Comparison]) -> Markup:
+    """Return a sentence on two models that the recipe compares: their differences, by verdict."""
+    parts = []
+    for verdict, group in groupby(differences, lambda difference: difference.verdict):
+        phrase = _PAIR_PHRASES[verdict]
+        amounts = [
+            f"{format_difference(x.difference, x.less_is_better, x.interval)} {_name_place(x)}"
+            for x in group
+        ]
+        names = (differences[0].model, differences[0].reference)
+        parts.append(Markup(phrase).format(*names) + ": " + ", ".join(amounts))
+    return Markup("{}.").format(Markup("; ").join(parts)) if parts else Markup()
+
+
+def _name_place(difference: Comparison) -> str:
+    name = difference.task_or_mean
+    return TITLE_BY_DOMAIN[name].lower() if name in TITLE_BY_DOMAIN else f"on {_name_row(name)}"
+
+
+def _list_equals(scores: Scores, best: str, task_or_mean: str) -> list[str]:
+    """Return the models other than the first that a comparison cannot tell apart from the best one."""
+    return [
+        other
+        for one in scores.comparisons
+        if one.task_or_mean == task_or_mean and one.verdict == "no clear difference"
+        for model, other in ((one.model, one.reference), (one.reference, one.model))
+        if model == best and scores.reference not in (model, other)
+    ]
 
 
 def _list_headlines(scores: Scores) -> tuple[str, ...]:

@@ -110,7 +110,7 @@ class Train(TrainOptions, Step):
             kind="model",
             size=sum(result.rows_by_dataset.values()),
             parents=(model.name,),
-            details=self._describe_training(datasets, result, sampler, workspace.seed),
+            details=self._describe_training(datasets, result, sampler, workspace),
             base=model.as_base(self.model),
             adapter=_read_adapter_ranks(workspace.folder) if self.backbone.leaves_adapter else None,
             figures=result.figures,
@@ -121,11 +121,12 @@ class Train(TrainOptions, Step):
         datasets: Sequence[StoredDataset],
         result: FitResult,
         sampler: Sequence[Sampler],
-        seed: int,
+        workspace: Workspace,
     ) -> TrainingDetails:
         return TrainingDetails(
             datasets=_describe_used_rows(datasets, result),
-            seed=seed,
+            seed=workspace.seed,
+            ranks=workspace.machine.ranks,
             examples=result.examples,
             steps=result.steps,
             seconds=round(result.seconds, 3),

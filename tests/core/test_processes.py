@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import os
+import signal
+import threading
 import time
+import weakref
+from collections.abc import Callable
 
 import pytest
 from emberge import RecipeError, processes
@@ -67,6 +71,25 @@ def test_the_launcher_or_the_option_says_how_many_ranks_run(
         return
     with pytest.raises(RecipeError, match=outcome):
         choose_rank_count(ranks, machine)
+
+
+def test_a_stop_frees_no_timer_of_the_launcher(monkeypatch: pytest.MonkeyPatch) -> None:
+    """In the timer's own thread, which cannot join itself; torch stops no timer after a signal."""
+    from torch.distributed.elastic.multiprocessing import SignalException
+
+    timers: list[weakref.ref[threading.Event]] = []
+
+    def launch(*_: object) -> Callable[..., None]:
+        def stop(*_: str) -> None:
+            timer = threading.Event()
+            timers.append(weakref.ref(timer))
+            raise SignalException("stopped", signal.SIGINT)
+
+        return stop
+
+    monkeypatch.setattr("torch.distributed.launcher.api.elastic_launch", launch)
+    assert processes.run_ranks(["run"], 2) == 130
+    assert timers[0]() is not None
 
 
 def test_a_rank_ends_when_its_starter_has_ended(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -137,6 +137,7 @@ class TrainingDetails(TrainingWork):
     """Details of a trained model."""
 
     seed: int
+    ranks: int = 1
     steps: int
     last_loss: float
     """Mean over the last tenth of the steps."""

@@ -181,7 +181,7 @@ def describe_continuation(out: Path | None) -> str:
 def format_summary(out: Path, recipe: Recipe, error: BaseException | None) -> str:
     """Return a run's summary as Markdown; `error` ended the run, None if it succeeded."""
     steps = _list_steps(out, recipe)
-    lines = [*_describe_outcome(recipe, error)]
+    lines = [*_describe_outcome(out, recipe, error)]
     for step in steps:
         table = _read_table(out, step) if step.state == "done" else ""
         lines += [f"### {to_markdown(step.id)}", "", table, ""] if table else []
@@ -209,10 +209,13 @@ def _read_table(out: Path, step: StepStatus) -> str:
     return read_result_table(link, artifact) if artifact is not None else ""
 
 
-def _describe_outcome(recipe: Recipe, error: BaseException | None) -> Iterator[str]:
+def _describe_outcome(out: Path, recipe: Recipe, error: BaseException | None) -> Iterator[str]:
     name = to_markdown(recipe.path.name if recipe.path is not None else "recipe")
     if error is None:
         yield from (f"## {name}: done", "")
+        return
+    if isinstance(error, KeyboardInterrupt):
+        yield from (f"## {name}: stopped; {describe_continuation(out)}", "")
         return
     is_gate = isinstance(error, RequirementError)
     yield from (f"## {name}: {'a requirement is not met' if is_gate else 'failed'}", "")

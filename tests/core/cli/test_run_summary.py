@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
-from emberge.cli.main import main
+from emberge.cli.main import Terminated, main
 
 RECIPE = """
 seed: 0
@@ -59,6 +59,18 @@ def test_an_unmet_requirement_comes_first_in_the_summary(place: Path, berts: lis
     assert text.startswith("## gate.yaml: a requirement is not met\n\n- step 'scores': not met: ")
     assert "NOT MET" in text
     assert "95% intervals" in text
+
+
+def test_a_stopped_run_has_not_failed(
+    place: Path, berts: list[Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def stop(*_: object, **__: object) -> None:
+        raise Terminated
+
+    monkeypatch.setattr("emberge_mteb.scoring.score_task", stop)
+    code, text = run(place, berts, "not_worse_than", 100)
+    assert code == 143
+    assert text.startswith("## gate.yaml: stopped; the same command goes on from here\n\n#")
 
 
 def test_a_failure_is_shown_too(

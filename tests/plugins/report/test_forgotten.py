@@ -48,6 +48,18 @@ def test_conclusions_begin_in_domain_and_end_with_what_was_forgotten() -> None:
     assert "base scores highest, 50.00; half scores 49.50 (−0.50 against base" in scored[1]
 
 
+def test_conclusions_begin_with_the_pairs_that_the_recipe_compares() -> None:
+    in_domain = Comparison("full", "half", "in", 0.02, (-0.01, 0.05))
+    elsewhere = Comparison("full", "half", "elsewhere", -0.045, (-0.08, -0.01))
+    pair, first, *_ = words(replace(SCORES, comparisons=(in_domain, elsewhere)))
+    assert pair == (
+        "full and half cannot be told apart: +2.00 [−1.00, +5.00] in domain; "
+        "full is worse than half: −4.50 [−8.00, −1.00] elsewhere."
+    )
+    assert first.startswith("In domain: full scores highest, 60.00 (+10.00 against base")
+    assert first.endswith("and cannot be told apart from half.")
+
+
 def test_a_gain_elsewhere_is_called_one() -> None:
     gained = (Comparison("base", "full", "elsewhere", -0.05, (-0.08, -0.02)),)
     assert "full gains 5.00 [2.00, 8.00]" in words(replace(SCORES, forgetting=gained))[-1]

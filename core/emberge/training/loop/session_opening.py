@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import warnings
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TypeVar
 
@@ -106,6 +106,7 @@ def open_session(
         objective = Objective(job.losses, [d.info for d in datasets])
         if computes_losses:
             _require_columns(plan, tables, objective)
+            _warn_of_lone_ranks(objective, infos, ranks, warn)
         # The longest text decides how large a chunk can be.
         fitted_settings = fit_token_budget(
             work, settings, encoder, [*tables.values(), *windows.values()], ranks
@@ -246,6 +247,18 @@ def _plan_batches(job: FitJob, pool: Pool, warn: Warn | None) -> BatchPlan:
             "learning rate never stays at its highest; lower warmup_steps, or give warmup_ratio"
         )
     return plan
+
+
+def _warn_of_lone_ranks(
+    objective: Objective, infos: Sequence[DatasetInfo], ranks: RankGroup, warn: Warn | None
+) -> None:
+    """Warn of losses that do not see the rows of other ranks."""
+    losses = [loss for info in infos for loss in objective.of(info.name) if not loss.cross_rank]
+    names = ", ".join(dict.fromkeys(type(loss).__name__ for loss in losses))
+    if names and warn and ranks.is_first and ranks.size > 1:
+        warn(
+            f"{names} compares the rows of each of {ranks.size} ranks alone; cross_rank: true compares all"
+        )
 
 
 def _list_in_batch_datasets(job: FitJob) -> list[str]:

@@ -18,7 +18,10 @@ from emberge import (
     PerDataset,
     PluginError,
 )
+from emberge.ranks import RankGroup
 from emberge.training import FitOptions, FitResult
+from emberge.training.batch_loss import Objective
+from emberge.training.loop.session_opening import _warn_of_lone_ranks
 from emberge_encoder import TextEncoder
 from emberge_train import BatchShuffle, CoSENT, InfoNCE
 from safetensors.torch import load_file, save_file
@@ -258,3 +261,15 @@ def test_a_warm_up_as_long_as_the_training_is_warned_about(
     options = FitOptions(learning_rate=1e-3, warmup_steps=warmup, max_steps=5)
     _fit(shaky, tmp_path, options=options, warn=said.append)
     assert ["5 steps and warmup_steps is 5" in one for one in said] == [True] * doubted
+
+
+@pytest.mark.parametrize(
+    ("gathers", "size", "said"), [(False, 2, ["CoSENT"]), (True, 2, []), (False, 1, [])]
+)
+def test_a_loss_that_sees_one_ranks_rows_alone_is_warned_about(
+    gathers: bool, size: int, said: list[str]
+) -> None:
+    infos, warnings = [retrieval().info, similarity().info], list[str]()
+    losses = PerDataset(default=LOSSES.default, by_task={"sts": (CoSENT(cross_rank=gathers),)})
+    _warn_of_lone_ranks(Objective(losses, infos), infos, RankGroup(size=size), warnings.append)
+    assert [text.split()[0] for text in warnings] == said
