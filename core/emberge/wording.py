@@ -48,6 +48,22 @@ def format_counts_by_first_word(names: Iterable[str]) -> str:
     return ", ".join(f"{word} ({count_noun(n, 'tensor')})" for word, n in counted.items())
 
 
+def show_chain(links: Iterable[str | Mapping[str, Any]]) -> str:
+    """Return a strategy as recipes write it in one line: `trim (density 0.5) → sign_consensus`."""
+    return " → ".join(map(_show_link, links))
+
+
+def _show_link(value: Any) -> str:
+    if not isinstance(value, Mapping):
+        return f"{value}".lower() if isinstance(value, bool) else f"{value}"
+    return ", ".join(
+        f"{name} ({', '.join(f'{key} {_show_link(inner)}' for key, inner in options.items())})"
+        if isinstance(options, Mapping)
+        else f"{name} {options}"
+        for name, options in value.items()
+    )
+
+
 def make_plural(noun: str) -> str:
     """Return the regular plural of an English noun: `steps`, `strategies`, `losses`."""
     for ending, instead in _ENDINGS:

@@ -52,12 +52,14 @@ class Fields:
 
 @dataclass(frozen=True)
 class StepUse:
-    """`$group`, `$group.checkpoints` or `$group+adapter`: a step's output before its instance is chosen.
+    """`$group`, `$group.n=1`, `$group.checkpoints` or `$group+adapter`: a step's output, not yet looked up.
 
     `group` is empty for an unknown `$name`, which was noted as a problem.
     """
 
     group: str
+    instance: str
+    """The end of one instance's id, such as `.n=1`; empty for all of the group."""
     checkpoints: str
     """`.checkpoints`, or empty."""
     adapter: str
@@ -67,7 +69,7 @@ class StepUse:
     @property
     def text(self) -> str:
         """The text as it was written."""
-        return f"${self.group}{self.checkpoints}{self.adapter}"
+        return f"${self.group}{self.instance}{self.checkpoints}{self.adapter}"
 
 
 Node = Scalar | Items | Fields | StepUse

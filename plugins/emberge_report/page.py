@@ -8,7 +8,7 @@ from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from emberge.contracts import FigureTable, ModelOrigin
-from emberge.wording import count_noun, format_duration
+from emberge.wording import count_noun, format_duration, show_chain
 from emberge_evaluate import build_difference_tables, build_table
 
 from emberge_report import charts, formats, models_view, scores_view
@@ -80,6 +80,7 @@ def _open_templates() -> Environment:
         "signed": formats.format_difference,
         "duration": lambda seconds: "–" if seconds is None else format_duration(seconds),
         "plain": formats.format_value,
+        "chain": show_chain,
         "digits": lambda value: f"{value:.3g}",
         "percent": lambda share: "–" if share is None else formats.format_points(share),
         "word_columns": _find_word_columns,

@@ -368,7 +368,7 @@ def verify(options: argparse.Namespace, _: object) -> int:
     from emberge.results import verify_result
 
     print("\n".join(map(make_printable, verify_result(options.folder))))
-    print("nothing differs from what was published")
+    print("nothing differs from what the step wrote")
     return 0
 
 

@@ -160,11 +160,13 @@ class TrainingCost(Recorded):
 
 @dataclass(frozen=True, kw_only=True)
 class MergeDetails(Recorded):
-    """Details of a merged model or adapter; `strategy` has its links as a recipe writes them."""
+    """Details of a merged model or adapter; `strategy` has the links with all options, as in a recipe."""
 
     strategy: Sequence[str | Mapping[str, Any]]
     weights: Mapping[str, float]
     """Mean effective weight of each parent."""
+    model_options: Mapping[str, Mapping[str, Mapping[str, Any]]] = field(default_factory=dict)
+    """Each parent's own options of links."""
     weight_sum: float | None = None
     models: Mapping[str, str] = field(default_factory=dict)
     """Hash of each parent's content."""

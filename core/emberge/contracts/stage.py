@@ -173,14 +173,10 @@ class Stage:
         return link
 
     def plain(self) -> Mapping[str, Any] | str:
-        """Return the stage as a recipe writes it, without options that have their defaults."""
-        options: dict[str, Any] = {}
-        for option in dataclasses.fields(self):
-            value, default = getattr(self, option.name), option.default
-            if option.default_factory is not dataclasses.MISSING:
-                default = option.default_factory()
-            if value != default:
-                options[option.name] = _convert_value(value)
+        """Return the stage as a recipe writes it, with the options that have their defaults too."""
+        # Names of chains have defaults of their own: what equals the link's default may have been asked for.
+        values = {option.name: getattr(self, option.name) for option in dataclasses.fields(self)}
+        options = {name: _convert_value(v) for name, v in values.items() if v is not None}
         return {self.name_in_recipes: options} if options else self.name_in_recipes
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from emberge.contracts import (
     NumberRange,
@@ -52,6 +52,14 @@ class MergeInput:
         files = [path for folder in folders for path in list_hashed_files(folder)]
         stats = [(str(path), path.stat()) for path in files]
         return [(path, status.st_size, status.st_mtime_ns) for path, status in stats]
+
+    @property
+    def plain_options(self) -> dict[str, dict[str, Any]]:
+        """The model's own options as a recipe writes them."""
+        return {
+            link: {name: value.plain() for name, value in numbers.items()}
+            for link, numbers in self.options.items()
+        }
 
     def identify_content(self) -> str | list[FileState]:
         """Return what identifies the content: the fingerprint, or the states of all files."""

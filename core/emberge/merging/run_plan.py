@@ -181,7 +181,11 @@ def build_header(plan: MergePlan, provenance: Mapping[str, Any]) -> dict[str, st
     request = plan.request
     facts_by_model: dict[str, dict[str, Any]] = {}
     for model in request.all_inputs:
-        model_facts = {"weight": plan.weights.get(model.name), "content": model.fingerprint or None}
+        model_facts = {
+            "weight": plan.weights.get(model.name),
+            "content": model.fingerprint or None,
+            "options": model.plain_options or None,
+        }
         facts_by_model[model.name] = {k: v for k, v in model_facts.items() if v is not None}
     facts: dict[str, Any] = {
         "strategy": [link.plain() for link in request.strategy],

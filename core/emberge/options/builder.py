@@ -187,9 +187,15 @@ def _build_reference(form: forms.Ref, builder: Builder, node: Node, at: OptionPa
 
 
 def _build_step_reference(form: forms.Ref, builder: Builder, node: StepUse, at: OptionPath) -> Any:
+    instances, id_ = builder.targets.get(node.group, ()), f"{node.group}{node.instance}"
     candidates = _find_candidates(builder, node.group)
-    if not candidates and not builder.targets.get(node.group):
+    if node.instance:
+        candidates = [step for step in instances if step.id == id_]
+    if not candidates and not (instances and all(step.produces for step in instances)):
         return BROKEN  # a problem of that step has been noted
+    if not candidates and node.instance:
+        hint = suggest(id_, [step.id for step in instances]) or f"; there is {instances[0].id}"
+        return builder.refuse(f"there is no step '{id_}'{hint}", node.where)
     if not candidates:
         names = ", ".join(f"{name}={value}" for name, value in builder.variables.items())
         return builder.refuse(f"no step of ${node.group} has {names}", node.where)

@@ -30,6 +30,7 @@ from emberge_merge.steps.artifacts import (
     compute_training_cost,
     describe_adapter,
     find_trainings,
+    list_model_options,
     name_parents,
 )
 from emberge_merge.steps.merge_options import (
@@ -139,6 +140,7 @@ class MergeAdapters(Step):
             details=MergeDetails(
                 strategy=[link.plain() for link in self.strategy],
                 weights=weights,
+                model_options=list_model_options(parents, request.inputs),
                 models={p: one.fingerprint for p, (_, one) in zip(parents, members, strict=True)},
                 weights_by_layer=report.findings,
                 training_cost=compute_training_cost(trainings),

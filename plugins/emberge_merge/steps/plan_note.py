@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator
 
-from emberge import Stage
 from emberge.merging import MergePlan, find_weighing_link
 from emberge.model_folder import describe_origin
-from emberge.wording import count_noun, format_counts_by_first_word, format_size, join_some
+from emberge.wording import (
+    count_noun,
+    format_counts_by_first_word,
+    format_size,
+    join_some,
+    show_chain,
+)
 
 _SHOWN_NAMES = 3
 _WEIGHTS_BY_ROLE = {
@@ -30,7 +35,7 @@ def _list_labelled_lines(plan: MergePlan) -> Iterator[tuple[str, str]]:
     if plan.tensors:
         yield from _describe_tensors(plan)
     base = f", around the base {request.base.name}" if request.base is not None else ""
-    yield "method", f"{_show_chain(request.strategy)}{base}"
+    yield "method", f"{show_chain(link.plain() for link in request.strategy)}{base}"
     if plan.tensors:
         from emberge.numerics import describe_kernels
 
@@ -40,7 +45,10 @@ def _list_labelled_lines(plan: MergePlan) -> Iterator[tuple[str, str]]:
             request.find_chain_number(tensor.result.name) == number for tensor in plan.tensors
         )
         count = f" ({count_noun(owned, 'tensor')})" if plan.tensors else ""
-        yield "method", f"{_show_chain(rule.strategy)} for {rule.filter}{count}"
+        yield (
+            "method",
+            f"{show_chain(link.plain() for link in rule.strategy)} for {rule.filter}{count}",
+        )
     if plan.tensors:
         yield from _describe_weights(plan)
     if plan.template is not None:
@@ -61,18 +69,6 @@ def _describe_tensors(plan: MergePlan) -> Iterator[tuple[str, str]]:
     for name, left in plan.omitted.items():
         yield "left out", f"of '{name}': {format_counts_by_first_word(left)}"
     yield "writes", f"{format_size(sum(t.result.nbytes for t in plan.tensors))}, {plan.dtype}"
-
-
-def _show_chain(links: Sequence[Stage]) -> str:
-    return " → ".join(_show_link(link.plain()) for link in links)
-
-
-def _show_link(plain: Mapping[str, object] | str) -> str:
-    if isinstance(plain, str):
-        return plain
-    name, options = next(iter(plain.items()))
-    listed = options.items() if isinstance(options, Mapping) else ()
-    return f"{name} ({', '.join(f'{key} {value}' for key, value in listed)})"
 
 
 def _describe_weights(plan: MergePlan) -> Iterator[tuple[str, str]]:

@@ -107,8 +107,12 @@ def test_headers_name_the_models_and_the_method(
     assert metadata.keys() == {"format", "note", "numbers", "emberge"}
     assert (metadata["note"], metadata["numbers"]) == ("mine", "[1, 2]")
     said = json.loads(metadata["emberge"])
-    assert said["strategy"] == [{"trim": {"density": 0.3}}, "sign_consensus"]
-    assert said["rules"] == {"LayerNorm": ["linear"]}
+    consensus = {"elect": "weighted", "consensus_mean": "weighted"}
+    assert said["strategy"] == [
+        {"trim": {"density": 0.3}},
+        {"sign_consensus": {"normalize": True, "scale": 1.0, **consensus}},
+    ]
+    assert said["rules"] == {"LayerNorm": [{"linear": {"normalize": True}}]}
     assert said["base"] == {"name": "base", "content": "def"}
     assert said["models"]["a"]["content"] == "abc"
     assert said["models"]["a"]["weight"] > said["models"]["b"]["weight"] > 0.25

@@ -66,7 +66,7 @@ def test_a_published_folder_verifies_wherever_it_is_copied(copied: Path, capsys:
     assert lines[0] == f"{copied}: model of step 'merged' (merge:merge)"
     assert lines[1].endswith(" files as published")
     assert lines[2].startswith("trim → sign_consensus, seed 0, emberge ")
-    assert lines[-1] == "nothing differs from what was published"
+    assert lines[-1] == "nothing differs from what the step wrote"
 
 
 def flip_a_byte(folder: Path) -> None:

@@ -72,7 +72,7 @@ def test_the_option_keep_averages_the_result_with_the_base(place: Path, plugins:
         "rules: [{filter: LayerNorm, strategy: karcher}]}"
     )
     plan, folder = lines_and_result(place, options, plugins)
-    assert "keep_base (keep 0.5, by linear), around the base base" in plan
+    assert "keep_base (keep 0.5, by linear (normalize true)), around the base base" in plan
     assert "base  0.5" in plan
     a, b, base, found = map(weights, (place / "a", place / "b", place / "base", folder))
     name = "encoder.layer.0.attention.self.query.weight"
@@ -83,7 +83,9 @@ def test_the_option_keep_averages_the_result_with_the_base(place: Path, plugins:
     assert artifact.details.weights == pytest.approx({"./a": 0.375, "./b": 0.125, "./base": 0.5})
     with safe_open(folder / "model.safetensors", "pt") as file:
         header = json.loads(file.metadata()["emberge"])
-    assert header["strategy"] == [{"keep_base": {"keep": 0.5, "by": "linear"}}]
+    assert header["strategy"] == [
+        {"keep_base": {"keep": 0.5, "by": {"linear": {"normalize": True}}}}
+    ]
     assert header["base"]["weight"] == pytest.approx(0.5)
 
 

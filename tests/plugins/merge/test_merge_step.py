@@ -63,8 +63,11 @@ def test_a_recipe_becomes_a_model(
     assert artifact.kind == "model"
     assert artifact.parents == ("./a", "./b", "./c")
     details = artifact.details
-    assert details.strategy == ["trim", "sign_consensus"]
-    assert details.rules == {"LayerNorm": ["linear"]}
+    trim, consensus = details.strategy
+    assert trim == {"trim": {"density": 0.5}}, "also the default of trim, not of ties"
+    assert list(consensus) == ["sign_consensus"]
+    assert details.model_options == {"./c": {"trim": {"density": 0.7}}}
+    assert list(details.rules["LayerNorm"][0]) == ["linear"]
     assert artifact.base.name == "./base"
     assert list(details.weights) == ["./a", "./b", "./c"]
     assert details.tensors["merged"] == len(load_file(bert / "model.safetensors"))

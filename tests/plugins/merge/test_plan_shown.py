@@ -71,8 +71,8 @@ def test_weights_are_shown_as_the_method_takes_them(place: Path, capsys: Capture
     around = {"models": ["./a", "./b"], "base": "./base", "strategy": "task_arithmetic"}
     plan, _ = check(capsys, rules=rules, **around)
     assert plan["weights"][-1] == "sum  2: taken as they are, as factors"
-    assert plan["method"][0] == "task_arithmetic, around the base base"
-    assert plan["method"][1] == "linear for LayerNorm (14 tensors)"
+    assert plan["method"][0] == "task_arithmetic (scale 1.0, normalize false), around the base base"
+    assert plan["method"][1] == "linear (normalize true) for LayerNorm (14 tensors)"
     assert plan["kernels"] == [describe_kernels()]
     plan, _ = check(capsys, models=["./a", "./b"], strategy={"slerp": {"t": 0.2}})
     assert plan["weights"] == ["not used by slerp"]

@@ -12,7 +12,7 @@ from emberge.errors import Problem, suggest
 from emberge.yaml_nodes import Fields, Items, Node, Scalar, StepUse, describe_node, to_plain
 
 NAME = r"[A-Za-z0-9_][A-Za-z0-9_-]*"
-_STEP_USE = re.compile(rf"\$({NAME})(\.checkpoints)?(\+.+)?")
+_STEP_USE = re.compile(rf"\$({NAME})(\.[\w.,=-]+?)??(\.checkpoints)?(\+.+)?")
 _VARIABLE_USE = re.compile(rf"\$(\$|{NAME})")
 _LONGEST_SLUG = 40
 _MOST_COMBINATIONS = 2000
@@ -150,16 +150,16 @@ class Substitution:
     def _fill_scalar(self, node: Scalar, text: str) -> Node:
         match = _STEP_USE.fullmatch(text)
         if match:
-            name, checkpoints, adapter = match.groups(default="")
-            if name in self.variables and not checkpoints and not adapter:
+            name, instance, checkpoints, adapter = match.groups(default="")
+            if name in self.variables and text == f"${name}":
                 self.used.add(name)
                 return self.variables[name]
             if name in self.steps:
-                return StepUse(name, checkpoints, adapter, node.where)
+                return StepUse(name, instance, checkpoints, adapter, node.where)
         before = len(self.problems)
         replaced = self._fill_text(text, node.where)
         if len(self.problems) > before:
-            return StepUse("", "", "", node.where)
+            return StepUse("", "", "", "", node.where)
         if text.startswith("$$"):  # a text, not the name of a step
             return Scalar(replaced, text, node.where)
         return Scalar(replaced, replaced, node.where)

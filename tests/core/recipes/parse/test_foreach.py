@@ -165,6 +165,18 @@ def test_checkpoints_and_adapters_keep_their_step() -> None:
     assert (models[3].step, models[3].part) == ("m.n=1", None)
 
 
+def test_one_instance_is_named_by_its_id() -> None:
+    text = members(
+        "b: {blend: {models: [$m.n=2, $m.n=1.checkpoints], base: $m.n=3, strategy: mean}}"
+    )
+    step = read(text).steps[-1].step
+    assert [entry.model.text for entry in step.models] == ["$m.n=2", "$m.n=1.checkpoints"]
+    assert (step.base.text, step.base.step) == ("$m.n=3", "m.n=3")
+    assert faults(text.replace("$m.n=2", "$m.jsonl")) == [
+        "5: there is no step 'm.jsonl'; there is m.n=1"
+    ]
+
+
 def test_a_foreach_may_go_over_steps() -> None:
     text = """
 steps:
