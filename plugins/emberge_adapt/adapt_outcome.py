@@ -23,6 +23,8 @@ RECIPE_FILE = "recipe.yaml"
 _IN_DOMAIN = "in"
 # Fewer pairs than this are few to train on.
 _FEW_PAIRS = 1000
+# With a higher score of the base, there is little to gain.
+_EASY_SCORE = 0.95
 _TITLE_WIDTH = 12
 
 
@@ -70,16 +72,12 @@ class AdaptOutcome(os.PathLike[str]):
     @property
     def gain(self) -> Comparison | None:
         """Comparison of the model with the base on the test."""
-        return self.evaluation.find_difference(self._model_name, _IN_DOMAIN)
-
-    @property
-    def _model_name(self) -> str:
-        return self.evaluation.models[1]
+        return self.evaluation.find_difference(self.evaluation.models[1], _IN_DOMAIN)
 
     @property
     def has_gain(self) -> bool:
-        """True if the model is better than the base on the test by more than chance."""
-        return self.gain is not None and self.gain.verdict == "better"
+        """True if the requirement is met that the model is better than the base on the test."""
+        return any(one.met for one in self.evaluation.requirements if one.demand == "better_than")
 
     @property
     def unmet(self) -> tuple[str, ...]:
@@ -100,7 +98,7 @@ class AdaptOutcome(os.PathLike[str]):
         yield "gain", self._describe_gain()
         names = [task.name for task in self.evaluation.tasks if task.domain == _IN_DOMAIN]
         for name in names if len(names) > 1 else ():
-            if one := self.evaluation.find_difference(self._model_name, name):
+            if one := self.evaluation.find_difference(self.evaluation.models[1], name):
                 yield "", f"{name} {format_difference(one)}"
         yield "single", self._describe_best_member()
         yield "elsewhere", self._describe_forgetting()
@@ -122,6 +120,12 @@ class AdaptOutcome(os.PathLike[str]):
             yield "next", f"emberge publish --dry-run {self.model} OWNER/NAME"
             return
         yield "no gain", "the model is not better than the base by more than chance; what may help:"
+        base = self.evaluation.find_value(self.evaluation.models[0], _IN_DOMAIN) or 0
+        if base >= _EASY_SCORE:
+            yield (
+                "",
+                f"a harder test (--test, --documents): the base already has {100 * base:.0f} of 100",
+            )
         units, noun = self._count_test_units()
         if units < 2 * FEWEST_TEST_QUERIES:
             shown = count_noun(units, noun)
@@ -144,9 +148,13 @@ class AdaptOutcome(os.PathLike[str]):
         )
         if self.gain is None or base is None or model is None:
             return "unknown: the test has no score"
+        names = {task.metric for task in self.evaluation.tasks if task.domain == _IN_DOMAIN}
+        metric = " and ".join(sorted(names)).replace("ndcg", "nDCG").replace("_at_", "@")
+        verdict = self.evaluation.conclude(self.gain)
         return (
-            f"{format_difference(self.gain)} points on {count_noun(*self._count_test_units())}: "
-            f"base {100 * base:.1f}, model {100 * model:.1f}"
+            f"{format_difference(self.gain)} points on {count_noun(*self._count_test_units())} of the test "
+            f"({metric} × 100, 95 %): base {100 * base:.1f}, model {100 * model:.1f}"
+            f"{f'; {verdict}' if verdict.startswith('barely') else ''}"
         )
 
     def _describe_best_member(self) -> str:
@@ -162,15 +170,25 @@ class AdaptOutcome(os.PathLike[str]):
         return f"{alone}{difference}; its model without the merge: {self.out / best}"
 
     def _explain_base_share(self) -> str:
-        """Return the base's share in the merge, and how it was chosen."""
+        """Return the base's share in the merge, and how it was chosen, in one sentence."""
+        rows = count_noun(self.plan.dev_rows, "dev row")
         if FOUND not in self.artifacts:
-            reason = f"{count_noun(self.plan.dev_rows, 'row')} to choose by cannot tell more"
-            return f"50 % of the merge, as {reason}"
-        details = self.artifacts[MODEL].details
+            return f"50% of the merge, as {rows} cannot tell more"
+        details, found = self.artifacts[MODEL].details, self.artifacts[FOUND].details
         assert isinstance(details, MergeDetails)
+        assert isinstance(found, Mapping)
         *_, share = details.weights.values()
-        equal = f"with equal weights it is {self.plan.base_share:.0%}"
-        return f"{share:.0%} of the merge; {equal}. {self.artifacts[FOUND].figures[0].caption}"
+        *_, base = found["alone"].values()
+        if found["gain"]["low"] > 0:
+            gain = 100 * found["gain"]["difference"]
+            reason = f"chosen weights gain {gain:+.1f} points over equal weights"
+        elif round(share, 2) == self.plan.base_share:
+            reason = "no other weights are clearly better"
+        elif base >= _EASY_SCORE:
+            reason = f"the base alone has {100 * base:.0f} of 100, so no gain can be seen there"
+        else:
+            reason = "the trainings are not clearly better than the base"
+        return f"{share:.0%} of the merge; on {rows}, {reason}"
 
     def _describe_left_out(self) -> str:
         """Return how many rows decontamination took, and why."""
@@ -183,7 +201,7 @@ class AdaptOutcome(os.PathLike[str]):
 
     def _describe_forgetting(self) -> str:
         for one in self.evaluation.forgetting:
-            if one.reference == self._model_name:
+            if one.reference == self.evaluation.models[1]:
                 sets = sum(task.domain == "elsewhere" for task in self.evaluation.tasks)
                 gain = format_difference(one, sign=-1)
                 return f"{gain} points on {count_noun(sets, 'set')} of other domains"

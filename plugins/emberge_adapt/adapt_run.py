@@ -91,8 +91,11 @@ def prepare_adaptation(request: AdaptRequest, plugins: Plugins) -> Adaptation:
         RecipeError: if documents are given for data that is documents itself.
     """
     data = recognise_data(request.data, request.columns)
-    if request.test is not None:
-        _require_test(request.test)
+    if request.test is not None and recognise_data(request.test).kind == "documents":
+        raise DataError(
+            f"{request.test}: has documents and no queries; a test is a file of rows with queries and their "
+            "documents"
+        )
     if request.documents is not None:
         _require_documents(request.documents, data, plugins)
     if not is_folder_reference(request.model) and Path(request.model).is_dir():
@@ -129,18 +132,6 @@ def _build_plan(
         columns=request.columns,
         seed=request.seed,
     )
-
-
-def _require_test(test: str) -> None:
-    """Require that the test has queries.
-
-    Raises:
-        DataError: if it has none, or is missing.
-    """
-    if recognise_data(test).kind == "documents":
-        raise DataError(
-            f"{test}: has documents and no queries; a test is a file of rows with queries and their documents"
-        )
 
 
 def _require_documents(documents: str, data: AdaptData, plugins: Plugins) -> None:

@@ -27,7 +27,7 @@ class ScoreCell:
     by_seed: tuple[float, ...] = ()
     """Differences for each seed, if both arms have the same seeds or one is a single model."""
     verdict: str = ""
-    """Conclusion on a difference: better, worse, no clear difference or unknown."""
+    """Conclusion on a difference, as `Scores.conclude` returns it."""
     is_best: bool = False
     """True for the best number of a row whose numbers differ."""
 
@@ -125,7 +125,7 @@ def _read_cell(scores: Scores, model: str, task_or_mean: str, reference: str | N
         return ScoreCell()
     by_seed = tuple((comparison.by_seed or {}).values())
     numbers = (comparison.difference, comparison.interval, None, by_seed)
-    return ScoreCell(*numbers, comparison.verdict)
+    return ScoreCell(*numbers, scores.conclude(comparison))
 
 
 def _mark_best(row: ScoreRow, *, less_is_better: bool) -> ScoreRow:

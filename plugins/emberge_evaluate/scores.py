@@ -236,6 +236,15 @@ class Scores:
         turned = None if comparison.interval is None else (-high, -low)
         return Estimate(-comparison.difference, None, turned)
 
+    def conclude(self, comparison: Comparison) -> str:
+        """Return the verdict on a difference by its interval, or by the bound of a met requirement."""
+        verdict, key = comparison.verdict, (comparison.model, comparison.reference, "better_than")
+        for one in self.requirements if verdict == "no clear difference" else ():
+            is_same = abs(one.difference) == abs(comparison.difference)
+            if one.met and is_same and (one.model, one.other, one.demand) == key:
+                return f"barely better: the one-sided bound is {100 * one.lower_bound:+.2f}"
+        return verdict
+
     def find_difference(
         self, model: str, task_or_mean: str, reference: str | None = None
     ) -> Comparison | None:

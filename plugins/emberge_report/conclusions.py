@@ -122,7 +122,7 @@ def describe_forgotten(forgotten: Estimate, less_is_better: bool) -> str:
 
 def _describe_model(scores: Scores, model: str, task_or_mean: str, verb: str) -> Markup:
     """Return one model's score and its comparison with the reference."""
-    note = _describe_difference(scores.find_difference(model, task_or_mean))
+    note = _describe_difference(scores, scores.find_difference(model, task_or_mean))
     return Markup("<b>{}</b>{} {}{}").format(
         model,
         verb,
@@ -131,7 +131,7 @@ def _describe_model(scores: Scores, model: str, task_or_mean: str, verb: str) ->
     )
 
 
-def _describe_difference(difference: Comparison | None) -> Markup:
+def _describe_difference(scores: Scores, difference: Comparison | None) -> Markup:
     """Return a difference with its interval and verdict; empty without a difference."""
     if difference is None:
         return Markup()
@@ -142,7 +142,7 @@ def _describe_difference(difference: Comparison | None) -> Markup:
     if difference.interval is None:
         return Markup("{}, no interval known").format(amount)
     low, high = (format_difference(end, less_is_better) for end in difference.interval)
-    verdict = Markup.escape(difference.verdict)
+    verdict = Markup.escape(scores.conclude(difference))
     if verdict in ("better", "worse"):
         verdict = Markup('<span class="{0}">{0}</span>').format(verdict)
     return Markup("{} [{}, {}], {}").format(amount, low, high, verdict)

@@ -40,6 +40,7 @@ class SearchResult:
             details={
                 "weights": dict(zip(self._names, weights, strict=True)),
                 "gain": facts["gain"],
+                "alone": {one["name"]: one["alone"] for one in facts["members"]},
             },
             figures=(draw_figure(facts),),
         )
@@ -120,8 +121,8 @@ def describe_conclusion(facts: Mapping[str, Any]) -> str:
     is_clear, over_base = facts["clear"], facts["over_base"]
     base_weight = facts["members"][-1]["weight"]
     text = (
-        f"Choosing among {facts['candidates']:,} weightings gains {_show_gain(facts['gain'])} points "
-        "over equal weights on queries that were not chosen by: "
+        f"Weights chosen among {facts['candidates']:,} on half of the queries gain "
+        f"{_show_gain(facts['gain'])} points over equal weights on the other half: "
     )
     if is_clear:
         over_equal = _show_gain(facts["over_equal"])

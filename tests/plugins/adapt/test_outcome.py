@@ -6,9 +6,9 @@ from dataclasses import replace
 from pathlib import Path
 
 from emberge import Artifact
-from emberge.contracts import DataDetails, Figure, FigureTable, MergeDetails, RowCounts
+from emberge.contracts import DataDetails, MergeDetails, RowCounts
 from emberge_adapt import AdaptOutcome
-from emberge_evaluate import Comparison, ScoredTask, Scores, Verdict
+from emberge_evaluate import Comparison, ScoredTask, Scores, Verdict, build_difference_tables
 
 from tests.support.adapt_plans import PLAN
 
@@ -31,17 +31,19 @@ SCORES = Scores(
     },
     comparisons=(GAIN, Comparison(MODEL, FIRST, "in", 0.009, (-0.002, 0.021))),
     forgetting=(LOSS,),
-    requirements=(Verdict("model is better than me/base in domain", True),),
+    requirements=(
+        Verdict("a", True, MODEL, BASE, "better_than", difference=0.056, lower_bound=2e-4),
+    ),
 )
 
 
 CHANGES = {"a": RowCounts(rows=200, kept=160, dropped=40), "b": RowCounts(rows=150, kept=141)}
 MERGE = MergeDetails(strategy=["linear"], weights={"$bag": 0.45, "$full": 0.45, BASE: 0.1})
-FIGURE = Figure(caption="The equal weights stay.", table=FigureTable())
+GAINS = {"difference": 0.02, "low": -0.01, "high": 0.04}
 ARTIFACTS = {
     "clean": Artifact(kind="data", details=DataDetails(changes=CHANGES)),
     "model": Artifact(kind="model", details=MERGE),
-    "found": Artifact(kind="file", figures=(FIGURE,)),
+    "found": Artifact(kind="file", details={"gain": GAINS, "alone": {BASE: 0.9}}),
 }
 
 
@@ -61,12 +63,11 @@ def screen_of(outcome: AdaptOutcome) -> dict[str, str]:
 
 def test_the_screen_has_the_gain_with_its_interval_beside_the_best_training() -> None:
     screen = screen_of(outcome_of())
-    assert screen["gain"] == "+5.6 [+3.7, +7.7] points on 300 queries: base 67.4, model 73.0"
+    measure = "points on 300 queries of the test (nDCG@10 × 100, 95 %): base 67.4, model 73.0"
+    assert screen["gain"] == f"+5.6 [+3.7, +7.7] {measure}"
     assert screen["elsewhere"] == "-0.4 [-1.2, +0.5] points on 1 set of other domains"
     alone = "bag.draw=1 alone 72.1, the model +0.9 [-0.2, +2.1]"
     assert screen["single"] == f"{alone}; its model without the merge: out/bag.draw=1"
-    equal = "10% of the merge; with equal weights it is 10%. The equal weights stay."
-    assert screen["base share"] == equal
     assert screen["left out"] == (
         "40 of 350 rows to train on: those that contain a query of the test or of the rows to choose by"
     )
@@ -84,17 +85,39 @@ def test_no_gain_beyond_chance_is_shown_with_what_would_help() -> None:
     few = replace(SCORES.tasks[0], units=60)
     scores = replace(
         SCORES,
-        comparisons=(replace(GAIN, interval=(-0.01, 0.077)),),
+        means={**SCORES.means, BASE: {"in": 0.96}},
         tasks=(few, SCORES.tasks[1]),
-        requirements=(Verdict("model is better than me/base in domain", False),),
+        requirements=(replace(SCORES.requirements[0], met=False),),
     )
     outcome = outcome_of(scores)
     advice = screen_of(outcome)["no gain"]
     assert outcome.unmet
-    assert [
-        one for one in ("60 queries", "--effort thorough", "--model") if one not in advice
-    ] == []
+    for word in ("60 queries", "already has 96 of 100", "--effort thorough", "--model"):
+        assert word in advice
     assert "next" not in screen_of(outcome)
+
+
+def test_screen_and_tables_conclude_what_the_exit_code_does() -> None:
+    unsure = replace(GAIN, interval=(-0.001, 0.077))
+    scores = replace(SCORES, comparisons=(unsure, replace(unsure, task_or_mean="pairs")))
+    screen, verdict = screen_of(outcome_of(scores)), "barely better: the one-sided bound is +0.02"
+    assert screen["gain"].endswith(f"model 73.0; {verdict}")
+    assert "no gain" not in screen
+    assert next(build_difference_tables(scores)).rows[0].cells[MODEL].verdict == verdict
+
+
+def test_the_share_of_the_base_has_its_reason_in_one_sentence() -> None:
+    for low, base, share, reason in (
+        (0.01, 0.9, 0.3, "chosen weights gain +2.0 points over equal weights"),
+        (-0.01, 0.9, 0.1, "no other weights are clearly better"),
+        (-0.01, 0.9, 0.5, "the trainings are not clearly better than the base"),
+        (-0.01, 0.97, 0.5, "the base alone has 97 of 100, so no gain can be seen there"),
+    ):
+        details = {"gain": {**GAINS, "low": low}, "alone": {BASE: base}}
+        merge = replace(ARTIFACTS["model"], details=replace(MERGE, weights={BASE: share}))
+        artifacts = {**ARTIFACTS, "model": merge, "found": Artifact(kind="file", details=details)}
+        text = screen_of(AdaptOutcome(OUT, SCORES, PLAN, artifacts))["base share"]
+        assert text == f"{share:.0%} of the merge; on 200 dev rows, {reason}"
 
 
 def test_forgetting_beyond_the_limit_is_shown_with_the_remedy() -> None:

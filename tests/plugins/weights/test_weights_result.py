@@ -95,9 +95,9 @@ def test_facts_have_foretold_and_real_scores() -> None:
 def test_the_figure_has_the_conclusion_the_merges_and_the_members() -> None:
     figure = draw_figure(result_of(searched()).to_facts())
     assert figure.caption == (
-        "Choosing among 13 weightings gains +12.50 [+8.58, +16.42] points over equal weights on queries that "
-        "were not chosen by: weights were chosen. Merged for real, they gain +17.50 [+9.01, +25.99] on all "
-        "queries."
+        "Weights chosen among 13 on half of the queries gain +12.50 [+8.58, +16.42] points over equal "
+        "weights on the other half: weights were chosen. Merged for real, they gain +17.50 [+9.01, +25.99] "
+        "on all queries."
     )
     drawn, table = figure.heat_map, figure.table
     assert drawn is not None
