@@ -20,11 +20,16 @@ _FEW_MODELS = 6
 
 
 def draw_scores(scores: Scores) -> str:
-    """Return differences, scores, notes and verdicts as Markdown, with arms first if there are seeds."""
+    """Return verdicts, differences, scores and notes as Markdown, with arms first if there are seeds."""
     shown = scores.pooled or scores
     title = "Losses (less is better)" if scores.less_is_better else "Scores ×100"
     title = title if scores.pooled is None else "Mean over seeds ± standard deviation"
-    lines = [*_draw_differences(shown), f"{title}:", "", *_draw_table(shown, build_table(shown))]
+    verdicts = [
+        f"- {'met' if verdict.met else 'NOT MET'}: {to_markdown(verdict.text)}"
+        for verdict in sorted(scores.requirements, key=lambda one: one.met)
+    ]
+    lines = [*verdicts, ""] if verdicts else []
+    lines += [*_draw_differences(shown), f"{title}:", "", *_draw_table(shown, build_table(shown))]
     if scores.pooled is not None:
         lines += ["", "Each model:", "", *_draw_table(scores, build_table(scores))]
     return "\n".join([*lines, *_list_domains(scores), *_list_notes(scores)]) + "\n"
@@ -115,12 +120,10 @@ def _list_domains(scores: Scores) -> Iterator[str]:
 
 
 def _list_notes(scores: Scores) -> list[str]:
-    """Return the lines with notes on tasks and verdicts on requirements."""
+    """Return the lines with notes on tasks."""
     lines = [
         f"- {to_markdown(task.name)}: {to_markdown(task.note)}"
         for task in scores.tasks
         if task.note
     ]
-    for verdict in scores.requirements:
-        lines.append(f"- {'met' if verdict.met else 'NOT MET'}: {to_markdown(verdict.text)}")
     return ["", *lines] if lines else []

@@ -70,16 +70,16 @@ def describe_demand(verdict: Verdict, arm: str, other: str, *, less_is_better: b
     margin, difference = verdict.margin, 100 * verdict.difference
     if verdict.demand == "better_than":
         by = f" by more than {count_noun(margin, 'point')}" if margin else ""
-        claim, least, condition = f"better than {other}{by}", margin, "above"
+        claim, least, condition = f"must be better than {other}{by}", margin, "above"
         doubt, meets_by_value = "may be chance", difference > margin
     else:
-        by = f"at most {count_noun(margin, 'point')} worse" if margin else "not worse"
-        claim, least, condition = f"{by} than {other}", -margin, "at least"
+        by = f"be at most {count_noun(margin, 'point')}" if margin else "not be"
+        claim, least, condition = f"must {by} worse than {other}", -margin, "at least"
         doubt, meets_by_value = "is too uncertain", difference >= -margin
     unit = "points of gain" if less_is_better else "points"
     doubt = f" {doubt}" if meets_by_value and not verdict.met else ""
     return (
-        f"{arm} is to be {claim} on {verdict.tasks}: {difference:+.2f} {unit}{doubt} (one-sided "
+        f"{arm} {claim} on {verdict.tasks}: {difference:+.2f} {unit}{doubt} (one-sided "
         f"lower bound {100 * verdict.lower_bound:+.2f} at 95%, must be {condition} "
         f"{f'{least:+g}' if least else '0'})"
     )
@@ -89,7 +89,7 @@ def describe_forgetting(verdict: Verdict, arm: str, base: str) -> str:
     """Return the sentence on the loss against the base that is allowed; a positive difference is a gain."""
     difference, bound = 100 * verdict.difference, 100 * verdict.lower_bound
     tasks = "out of domain" if verdict.tasks == "out" else verdict.tasks
-    claim = f"{arm} is to lose at most {count_noun(verdict.margin, 'point')} against {base} on tasks {tasks}"
+    claim = f"{arm} must lose at most {count_noun(verdict.margin, 'point')} against {base} on tasks {tasks}"
     is_unsure = bound < -verdict.margin <= difference
     worst = (
         f"but may have lost {-bound:.2f}" if is_unsure else f"at worst it {_describe_change(bound)}"

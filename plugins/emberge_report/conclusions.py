@@ -85,6 +85,13 @@ def _list_equals(scores: Scores, best: str, task_or_mean: str) -> list[str]:
     ]
 
 
+def write_verdicts(scores: Scores) -> list[Markup]:
+    """Return a sentence on each requirement, those that are not met first."""
+    verdicts = sorted(scores.requirements, key=lambda one: one.met)
+    words = {True: Markup("Required and met: {}"), False: Markup("<b>Not met: {}</b>")}
+    return [words[one.met].format(one.text) for one in verdicts]
+
+
 def _list_headlines(scores: Scores) -> tuple[str, ...]:
     """Return the means that sum up a run: one for each domain, else the first mean, else the first task."""
     domains = tuple(mean for mean in scores.known_means if mean in TITLE_BY_DOMAIN)

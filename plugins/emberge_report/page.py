@@ -13,7 +13,7 @@ from emberge_evaluate import build_difference_tables, build_table
 
 from emberge_report import charts, formats, models_view, scores_view
 from emberge_report.charts import NEUTRAL_LOOK, Look
-from emberge_report.conclusions import write_conclusions
+from emberge_report.conclusions import write_conclusions, write_verdicts
 from emberge_report.report_data import ReportData, ReportedStep
 
 if TYPE_CHECKING:
@@ -46,7 +46,10 @@ def draw_page(report: ReportData) -> str:
         headings=headings,
         sections=headings.items(),
         subtitle=_write_subtitle(report),
-        sentences=[s for _, scores in report.scores for s in write_conclusions(scores, merges)],
+        sentences=[
+            *(s for _, scores in report.scores for s in write_verdicts(scores)),
+            *(s for _, scores in report.scores for s in write_conclusions(scores, merges)),
+        ],
         provenance=[
             (key, value)
             for key, value in {**report.provenance, **versions}.items()
@@ -146,7 +149,7 @@ def _list_sections(report: ReportData) -> Iterator[tuple[str, str]]:
     for i, (name, _) in enumerate(report.scores):
         yield f"scores-{i}", "Scores" if len(report.scores) == 1 else f"Scores: {name}"
     for i, (name, _) in enumerate(report.figures):
-        yield f"figures-{i}", f"What {name} found"
+        yield f"figures-{i}", f"Figures of {name}"
     sections: Sequence[tuple[str, str, Any]] = (
         ("data", "Data", report.data),
         ("trainings", "Trainings", report.select_models("trained")),

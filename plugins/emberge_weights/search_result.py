@@ -76,8 +76,8 @@ class SearchResult:
             "merges": [
                 {
                     "weights": dict(zip(self._names, self._list_weights(candidate), strict=True)),
-                    "foretold": float(means[candidate]),
-                    "real": float(real),
+                    "predicted": float(means[candidate]),
+                    "measured": float(real),
                 }
                 for candidate, real in merges
             ],
@@ -99,7 +99,7 @@ def draw_figure(facts: Mapping[str, Any]) -> Figure:
         caption=describe_conclusion(facts),
         heat_map=HeatMap(
             rows=[
-                f"foretold {100 * one['foretold']:.2f}, real {100 * one['real']:.2f}"
+                f"predicted {100 * one['predicted']:.2f}, measured {100 * one['measured']:.2f}"
                 for one in merges
             ],
             columns=[member["name"] for member in facts["members"]],

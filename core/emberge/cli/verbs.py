@@ -23,7 +23,7 @@ from emberge.plugin_verbs import (
     build_number_reader,
     prepare_output_path,
 )
-from emberge.wording import count_noun, format_size, make_printable, shorten
+from emberge.wording import count_noun, format_size, join_some, make_printable, shorten
 
 if TYPE_CHECKING:
     from emberge.contracts import Machine
@@ -264,7 +264,8 @@ def check(options: argparse.Namespace, plugins: Plugins) -> int:
     if not options.long and report.unseen_places:
         count = count_noun(len(report.unseen_places), "input")
         print(f"{count} could not be looked at from here; --long lists them")
-    print(f"nothing wrong was found in {count_noun(len(recipe.steps), 'step')}")
+    ids = list(dict.fromkeys(step.group for step in recipe.steps))
+    print(f"nothing wrong was found in {count_noun(len(ids), 'step')}: {join_some(ids, 8)}")
     return 0
 
 

@@ -58,19 +58,19 @@ def judged(folder: Path, given: Given, require: Requirement, base: str | None = 
     (verdict,) = json.loads((bench.folder / "scores.json").read_text())["requirements"]
     assert artifact.unmet == (() if verdict["met"] else (verdict["text"],))
     word = "met" if verdict["met"] else "NOT MET"
-    assert f"- {word}: {verdict['text']}\n" in (bench.folder / "scores.md").read_text()
+    assert (bench.folder / "scores.md").read_text().startswith(f"- {word}: {verdict['text']}\n\n")
     return verdict
 
 
-BETTER = "new is to be better than old"
-LOSE = "new is to lose at most {} points against old on tasks elsewhere: it {} (one-sided, at 95%)"
+BETTER = "new must be better than old"
+LOSE = "new must lose at most {} points against old on tasks elsewhere: it {} (one-sided, at 95%)"
 AT = " (one-sided lower bound {} at 95%, must be {})"
 CHANCE = f"{BETTER} on retrieval: +0.50 points may be chance{AT.format('-…', 'above 0')}"
 TOO_LITTLE = f"{BETTER} by more than 1 point on all: +0.50 points{AT.format('+0.50', 'above +1')}"
 ENOUGH = f"{BETTER} on all: +2.00 points{AT.format('+2.00', 'above 0')}"
-UNCERTAIN = "new is to be at most 0.1 points worse than old on all: +0.50 points is too uncertain"
+UNCERTAIN = "new must be at most 0.1 points worse than old on all: +0.50 points is too uncertain"
 UNCERTAIN += AT.format("-…", "at least -0.1")
-WORSE = "new is to be not worse than old on all: -2.00 points" + AT.format("-2.00", "at least 0")
+WORSE = "new must not be worse than old on all: -2.00 points" + AT.format("-2.00", "at least 0")
 MAY_HAVE_LOST = LOSE.format(0.1, "gained 0.33 points, but may have lost …")
 HAS_LOST = LOSE.format(3, "lost 2.00 points, at worst it lost 2.00")
 

@@ -263,7 +263,7 @@ steps:
   public:
     publish: {model: $soup, name: me/soup, after: $scores}
 """
-CLAIM = "not met: soup is to be better than legal by more than 100 points on all: "
+CLAIM = "not met: soup must be better than legal by more than 100 points on all: "
 
 
 def test_a_model_with_an_unmet_requirement_is_not_uploaded(
@@ -295,4 +295,4 @@ def test_a_model_with_an_unmet_requirement_is_not_uploaded(
     assert there(hub).exists()
     text = (there(hub) / "README.md").read_text()
     assert "NOT MET" not in text
-    assert "- met: soup is to be at most 100 points worse than legal on all: " in text
+    assert "- met: soup must be at most 100 points worse than legal on all: " in text

@@ -65,7 +65,9 @@ def test_a_merge_uses_the_weights_that_were_found(
     assert [one["name"] for one in facts["members"]] == ["a", "b", "c", "base"]
     assert len(facts["merges"]) == 5
     # Siblings this near are their ensemble: within a query or two of the 120.
-    assert all(one["real"] == pytest.approx(one["foretold"], abs=0.02) for one in facts["merges"])
+    assert all(
+        one["measured"] == pytest.approx(one["predicted"], abs=0.02) for one in facts["merges"]
+    )
     equal = {"a": 1 / 3, "b": 1 / 3, "c": 1 / 3, "base": 0}
     assert facts["merges"][0]["weights"] == pytest.approx(equal)
 

@@ -63,8 +63,8 @@ MEMBERS = [
     {"name": "base", "weight": 0.0, "alone": 0.2},
 ]
 MERGES = [
-    {"weights": {"a": 0.5, "b": 0.5, "base": 0.0}, "foretold": 0.575, "real": 0.5825},
-    {"weights": {"a": 1.0, "b": 0.0, "base": 0.0}, "foretold": 0.75, "real": 0.7575},
+    {"weights": {"a": 0.5, "b": 0.5, "base": 0.0}, "predicted": 0.575, "measured": 0.5825},
+    {"weights": {"a": 1.0, "b": 0.0, "base": 0.0}, "predicted": 0.75, "measured": 0.7575},
 ]
 
 
@@ -102,7 +102,7 @@ def test_the_figure_has_the_conclusion_the_merges_and_the_members() -> None:
     drawn, table = figure.heat_map, figure.table
     assert drawn is not None
     assert table is not None
-    assert drawn.rows == ["foretold 57.50, real 58.25", "foretold 75.00, real 75.75"]
+    assert drawn.rows == ["predicted 57.50, measured 58.25", "predicted 75.00, measured 75.75"]
     assert (drawn.columns, drawn.values) == (["a", "b", "base"], [[0.5, 0.5, 0.0], [1.0, 0.0, 0.0]])
     assert table.rows[1] == ["b", "0.000", "40.00"]
 
