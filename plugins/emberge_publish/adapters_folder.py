@@ -7,26 +7,43 @@ import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import combinations
 from pathlib import Path
+from typing import Any
 
-from emberge import Artifact, CheckpointError, ModelRef, Preflight, Problem, StepRef, Workspace
-from emberge.contracts import BaseFacts
+from emberge import (
+    Artifact,
+    CheckpointError,
+    Model,
+    ModelRef,
+    Preflight,
+    Problem,
+    StepRef,
+    Workspace,
+)
+from emberge.contracts import TrainingDetails
 from emberge.files import write_json, write_text
-from emberge.merging import MergeInput, build_result, describe_base, open_model
+from emberge.merging import (
+    MergeInput,
+    Tokenizer,
+    build_result,
+    describe_base,
+    open_model,
+)
 from emberge.model_folder import (
     ADAPTER_CONFIG,
     ADAPTER_WEIGHTS,
     Checkpoint,
     ModelPair,
-    find_model_name,
     read_object,
     read_settings,
 )
+from emberge.results import find_adapted_base
 from emberge.tensor_files import read_header
 from emberge.tensor_names import PEFT_PREFIX
 from emberge.wording import hide_folders
 
 _FOLDER, _SETTINGS = "adapters", "config_sentence_transformers.json"
 # What load_adapter reads and set_adapter switches; biases and modules saved whole would stay switched on.
+_DORA = ".lora_magnitude_vector"
 _FACTOR = re.compile(r"(?P<module>.+)\.lora_(?:embedding_)?[AB](?:\.weight)?")
 # Prompts that encode_query and encode_document take by themselves; a model without them has empty ones.
 _IMPLIED_PROMPTS = dict.fromkeys(("query", "document", "passage", "corpus"), "")
@@ -55,12 +72,17 @@ def _find_problems(adapters: Sequence[MergeInput]) -> Iterator[tuple[str, str]]:
             yield (
                 one.name,
                 f"'{one.name}' has more than low-rank factors ({other}), which set_adapter does not switch; "
-                "cut it to factors by merge_adapters with a rank, or publish it merged",
+                f"{'cut it to factors by merge_adapters with a rank, or ' * (_DORA in other)}"
+                "publish it merged",
             )
+    known: set[str] = set()  # names of adapters that differ from an earlier one, and what was said
     for first, second in combinations([one for one in adapters if one.folder], 2):
-        for text in _describe_differences(first, second):
+        is_known = not known.isdisjoint((first.name, second.name))
+        texts = [] if is_known else list(_describe_differences(first, second))
+        for text in (one for one in texts if one not in known):
             pair = f"'{first.name}' and '{second.name}'"
             yield second.name, f"{pair}: {text}; publish each in a folder of its own"
+        known |= {second.name, *texts} if texts else set()
 
 
 def _open(member: MergeInput) -> Checkpoint:
@@ -76,7 +98,8 @@ def _find_whole_tensor(member: MergeInput) -> str | None:
     if not model.has_weights or model.find_names() is None:
         return None
     names = read_header(Checkpoint(member.adapter).trunk / ADAPTER_WEIGHTS)[0]
-    return next((name for name in names if not _FACTOR.fullmatch(name)), None)
+    others = (name for name in names if not _FACTOR.fullmatch(name))
+    return min(others, key=lambda name: _DORA in name, default=None)
 
 
 def _describe_differences(first: MergeInput, second: MergeInput) -> Iterator[str]:
@@ -89,6 +112,8 @@ def _describe_differences(first: MergeInput, second: MergeInput) -> Iterator[str
         yield from (*pair.find_differences(), *pair.find_stated_differences())
         if has_weights and _read_modules(pair.first) != _read_modules(pair.second):
             yield "the weights of their modules after the transformer differ"
+        if not pair.same_tokenizer:
+            yield from Tokenizer.list_differences(pair.first, pair.second)
         one, other = (
             _IMPLIED_PROMPTS | _read_prompts(model) for model in (pair.first, pair.second)
         )
@@ -145,17 +170,28 @@ def write_adapters_folder(
     tensors = [spec.with_name(name) for name, spec in template.specs.items()]
     key = [one.fingerprint for one in models.values()]
     build_result(workspace, tensors, template=template, key=key, complete=complete)
-    first, reference = next(iter(models.values())), next(iter(adapters.values()))
-    base = BaseFacts(reference.main if reference.adapter else find_model_name(first.folder))
-    base = first.artifact.base if first.artifact and first.artifact.base else base
+    base = find_adapted_base(next(iter(models.values())), next(iter(adapters.values())))
     return Artifact(
         kind="file",
         parents=(base.reference or base.name, *(one.text for one in adapters.values())),
-        details={"adapters": {name: one.text for name, one in adapters.items()}},
+        details={
+            "adapters": {name: _describe_adapter(adapters[name], models[name]) for name in models}
+        },
         origin="changed",
         made_by=f"adding the adapters {', '.join(adapters)} to",
         base=base,
     )
+
+
+def _describe_adapter(reference: ModelRef, model: Model) -> dict[str, Any]:
+    """Return how an adapter came about, as far as its artifact states it."""
+    facts: dict[str, Any] = {"from": reference.text}
+    artifact = model.artifact
+    if artifact is not None and artifact.adapter is not None:
+        facts["rank"] = max(artifact.adapter.ranks.values(), default=0)
+    if artifact is not None and isinstance(artifact.details, TrainingDetails):
+        facts["examples"] = {name: used.rows for name, used in artifact.details.datasets.items()}
+    return facts
 
 
 def _copy_adapter(member: MergeInput, out: Path) -> None:

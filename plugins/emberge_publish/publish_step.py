@@ -40,7 +40,8 @@ class Publish(Step):
     model: ModelRef | None = None
     """The model to publish, a step's result or a merged model."""
     adapters: dict[str, ModelRef] = field(default_factory=dict)
-    """Adapters of one base in place of a model, by the names that `set_adapter` takes."""
+    """Adapters of one base in place of a model, by the names that `set_adapter` takes; `name`, `private`,
+    `replace` and `licence` are then options of `emberge publish`."""
     name: str = ""
     """The model's name on the hub, `owner/name`."""
     after: tuple[StepRef, ...] = ()
@@ -54,9 +55,15 @@ class Publish(Step):
     """The model's licence, by the hub's identifier; by default the one that its card states."""
 
     def __post_init__(self) -> None:
-        of_upload = self.name or self.private or self.replace or self.licence
-        if self.model is None and (of_upload or not self.adapters):
-            raise ValueError("give a 'model' and its 'name', or 'adapters', which are not uploaded")
+        for option in ("name", "private", "replace", "licence"):
+            if self.adapters and getattr(self, option):
+                flag = {"name": "", "licence": " --licence …"}.get(option, f" --{option}")
+                raise ValueError(
+                    f"'{option}' has no effect with 'adapters', which are not uploaded; give it to "
+                    f"`emberge publish DIR OWNER/NAME{flag}`"
+                )
+        if self.model is None and not self.adapters:
+            raise ValueError("give a 'model' and its 'name', or 'adapters'")
         if self.model is not None and (self.adapters or not self.name):
             raise ValueError("give a model's 'name' on the hub, and no 'adapters'")
 

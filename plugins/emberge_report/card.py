@@ -14,7 +14,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from emberge.contracts import MergeDetails, TrainingDetails
-from emberge.wording import Markdown, hide_folders, make_printable, to_markdown
+from emberge.interpreter import locate_package
+from emberge.model_folder import HUB_ID
+from emberge.wording import Markdown, count_noun, hide_folders, make_printable, to_markdown
+from emberge_hub import find_in_package
 
 from emberge_report.lineage import Parent, TrainingSet, trace_ancestry
 from emberge_report.markdown import (
@@ -103,6 +106,7 @@ def draw_card(facts: CardFacts) -> str:
         anatomy=facts.anatomy,
         description=_describe_model(facts),
         adapter=facts.artifact.adapter,
+        base_code=_write_base(facts.base),
         origin=facts.artifact.origin,
         weighted=any(parent.weight is not None for parent in facts.parents),
         options=_write_options(facts),
@@ -182,8 +186,8 @@ def _describe_model(facts: CardFacts) -> Markdown:
     # A merge's base has no weight; a model of weight 0 is not in the merge.
     count = sum(p.weight not in (None, 0) for p in facts.parents)
     first = facts.parents[0].name.removeprefix("$") if facts.parents else "another model"
-    noun = "models" if facts.artifact.adapter is None else "adapters"
-    subject = f"{count} {noun}" if is_merge and count else to_markdown(first)
+    noun = "model" if facts.artifact.adapter is None else "adapter"
+    subject = count_noun(count, noun) if is_merge and count else to_markdown(first)
     origin = f"made with emberge by {to_markdown(verb or 'training')} {subject}"
     if facts.artifact.adapter is not None:
         return Markdown(
@@ -207,6 +211,16 @@ def _describe_model(facts: CardFacts) -> Markdown:
 def _quote(text: str) -> Markdown:
     """Return text as a Python string literal in one line, which no block of code can end in."""
     return Markdown(make_printable(json.dumps(text, ensure_ascii=False)))
+
+
+def _write_base(name: str) -> Markdown:
+    """Return the code from an adapter's base, as a call's only argument, to the end of the line."""
+    module = name.removeprefix("pkg:")
+    if module != name and (package := locate_package(module)) is not None:
+        folder = find_in_package(module).relative_to(package).as_posix()
+        return Markdown(f"str(files({_quote(module)}) / {_quote(folder)}))")
+    comment = "" if HUB_ID.fullmatch(name) else "  # the path of the base, or its hub id"
+    return Markdown(f"{_quote(name)}){comment}")
 
 
 def _link_parent(parent: Parent) -> Markdown:

@@ -96,16 +96,15 @@ class ModelPair:
                 yield f"the text config's {key} is {a} in one and {b} in the other"
 
     def find_stated_differences(self) -> Iterator[str]:
-        """Yield differences in pooling, lengths, similarity, attention and tokenizer, not in prompts."""
+        """Yield differences in pooling, lengths, similarity and attention, not in prompts and tokenizer."""
         first, second = read_facts(self.first), read_facts(self.second)
         for key in dict.fromkeys((*first, *second)):
             facts = first.get(key), second.get(key)
             values = [None if fact is None or fact.is_trivial else fact.value for fact in facts]
-            is_compared = key[0] != "prompts" and not any(fact and fact.file for fact in facts)
+            is_file = any(fact and fact.file for fact in facts)
+            is_compared = key[0] not in ("prompts", "model_type") and not is_file
             if is_compared and values[0] != values[1]:
                 yield describe_difference(key[0], values[0], values[1])
-        if not self.same_tokenizer:
-            yield "their tokenizers differ"
 
     @property
     def same_tokenizer(self) -> bool:

@@ -20,6 +20,7 @@ from emberge.model_folder import (
     read_object,
 )
 from emberge.plugins import Plugins
+from emberge.results import read_artifact
 from emberge.tensor_files import SCHEMES, WEIGHTS_FILE
 
 _PACKAGE_PREFIX = "pkg:"
@@ -90,17 +91,21 @@ def _find_base(
 ) -> Path | None:
     """Return the base that the config of an adapter names: a folder, or a model that a plugin knows.
 
-    A folder's path is relative to the recipe or to the adapter. The result is None if the base is nowhere;
-    the code that reads weights then refuses the adapter's folder, with the remedy.
+    A folder's path is relative to the recipe or to the adapter. An adapter that a step made names a mere
+    folder there, and its base by a reference in artifact.json. The result is None if the base is nowhere; the
+    code that reads weights then refuses the adapter's folder, with the remedy.
     """
+    artifact = read_artifact(adapter)
+    recorded = artifact.base.reference if artifact is not None and artifact.base is not None else ""
     content = read_object(Checkpoint(adapter).trunk / ADAPTER_CONFIG)
     keys = ("base_model_name_or_path", "revision")
     name, revision = (str(content.get(key) or "") for key in keys)
-    paths = (folder / name for folder in (reference.folder, adapter.parent, adapter))
-    base = next((path for path in paths if name and path.is_dir()), None)
-    if base is None and name and not is_folder_reference(name):
+    folders = (reference.folder, adapter.parent, adapter)
+    paths = (folder / text for text in (recorded, name) if text for folder in folders)
+    base = next((path for path in paths if path.is_dir()), None)
+    hub_id = recorded or (f"{name}@{revision}" if name and revision else name)
+    if base is None and hub_id and not is_folder_reference(hub_id) and hub_id[0] != "$":
         with suppress(CheckpointError):
-            hub_id = f"{name}@{revision}" if revision else name
             return _locate_folder(hub_id, reference, plugins, files, deep)
     return base
 

@@ -3,6 +3,7 @@
 from .artifact_file import ARTIFACT as ARTIFACT
 from .artifact_file import Input as Input
 from .artifact_file import build_artifact_record as build_artifact_record
+from .artifact_file import find_adapted_base as find_adapted_base
 from .artifact_file import read_artifact as read_artifact
 from .artifact_file import read_record as read_record
 from .leftovers import find_leftovers as find_leftovers

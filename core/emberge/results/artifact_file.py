@@ -9,10 +9,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from emberge.contracts import Artifact
+from emberge.contracts import Artifact, BaseFacts, Model, ModelRef
 from emberge.errors import CheckpointError, EmbergeError, PluginError
 from emberge.files import read_json
 from emberge.hashes import FileContent
+from emberge.model_folder import find_model_name
 
 ARTIFACT = "artifact.json"
 """The name of the file; a result is finished when it has one."""
@@ -81,6 +82,19 @@ def read_artifact(folder: Path) -> Artifact | None:
         raise EmbergeError(
             f"{folder / ARTIFACT} is damaged ({error}); remove it to have the step run again"
         ) from error
+
+
+def find_adapted_base(model: Model, reference: ModelRef) -> BaseFacts:
+    """Return the model on which the adapter of `model` lies, as records name it; without one, the model.
+
+    `reference` names the model in the recipe.
+    """
+    if model.adapter is None:
+        return model.as_base(reference)
+    if reference.adapter is not None:
+        return BaseFacts(reference.main, reference.main)
+    recorded = model.artifact.base if model.artifact is not None else None
+    return recorded or BaseFacts(find_model_name(model.folder))
 
 
 def read_record(path: Path) -> dict[str, Any]:

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from functools import partial
 
 from emberge import Artifact, Count, ModelRef, Preflight, Problem, Step, Workspace
-from emberge.contracts import BaseFacts
 from emberge.merging import MergeInput, MergeRequest, plan_merge
+from emberge.results import find_adapted_base
 
 from emberge_merge.adapters.adapter_checks import find_adapter_problems
 from emberge_merge.adapters.low_rank import Truncation
@@ -69,7 +69,7 @@ class ExtractLora(Step):
             parents=(self.model.text,),
             origin="changed",
             made_by="extracting the changes of",
-            base=BaseFacts(self.base.text),
+            base=find_adapted_base(workspace.model(self.base), self.base),
             adapter=describe_adapter(report, workspace),
         )
 

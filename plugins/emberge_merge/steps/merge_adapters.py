@@ -19,8 +19,9 @@ from emberge import (
     Step,
     Workspace,
 )
-from emberge.contracts import BaseFacts, MergeDetails
+from emberge.contracts import MergeDetails
 from emberge.merging import MergeInput, MergeRequest, plan_merge
+from emberge.results import find_adapted_base
 
 from emberge_merge.adapters.adapter_checks import describe_language_adapters, find_adapter_problems
 from emberge_merge.adapters.low_rank import Combination, Truncation
@@ -127,7 +128,7 @@ class MergeAdapters(Step):
         )
         combination = _build_combination(self.strategy)
         report = merge_to_adapter(request, base, workspace, Truncation(self.rank), combination)
-        parents = name_parents(members, request.inputs)
+        adapted, parents = self.find_adapted_model(), name_parents(members, request.inputs)
         weights = {
             parent: report.weights[model.name]
             for parent, model in zip(parents, request.inputs, strict=True)
@@ -146,7 +147,7 @@ class MergeAdapters(Step):
                 training_cost=compute_training_cost(trainings),
             ),
             origin="merged",
-            base=BaseFacts(self.find_adapted_model().main),
+            base=find_adapted_base(workspace.models(adapted)[0], adapted),
             adapter=describe_adapter(report, workspace),
             trainings=trainings,
         )

@@ -173,7 +173,7 @@ def test_a_rank_cuts_to_what_is_said(
     card = (made["small"] / "README.md").read_text()
     assert "library_name: peft" in card
     assert "A LoRA adapter of ./bert, made with emberge by merging 3 adapters." in card
-    assert 'PeftModel.from_pretrained(base, "small")' in card
+    assert 'model.load_adapter("small")' in card
     assert f"At most {worst:.3g} of a tensor's change is left out" in card
     assert strategy != "linear" or "| bert+a0 | 0.2941 |" in card  # 0.5 of 0.5 + 0.2 + 1
     assert_same_pass(hidden(adapted(base, made["small"])), hidden(loaded(made["again"])), base)

@@ -48,6 +48,9 @@ def place(bert: Path, berts: list[Path], tmp_path: Path, monkeypatch: pytest.Mon
             tiny.write_modules(folder, 32)
             tiny.write_tokenizer(folder)
             change(folder / SETTINGS, prompts={f"to-{name}": f"{name}: "})
+    change(folder / SETTINGS, model_type="SentenceTransformer")
+    truncation = {"max_length": 64, "strategy": "LongestFirst", "stride": 0}
+    change(folder / "tokenizer.json", truncation=truncation)
     return tmp_path
 
 
@@ -57,6 +60,37 @@ def publish(verb: str, *names: str, steps: Any = STEPS, **options: Any) -> int:
     recipe = yaml.safe_dump({"seed": 0, "steps": {**steps, **step}}, sort_keys=False)
     Path("recipe.yaml").write_text(recipe)
     return main([verb, "recipe.yaml", *(["--out", "out"] if verb == "run" else ["--offline"])])
+
+
+def run_card(folder: Path) -> Any:
+    """Run the lines of a card, and return the model that they load."""
+    scope: dict[str, Any] = {}
+    code = (folder / "README.md").read_text().split("```python\n")[1].split("```")[0]
+    exec(code.replace(f'"{folder.name}"', repr(str(folder))), scope)
+    return scope["model"]
+
+
+def test_the_lines_of_an_adapters_card_load_it_on_its_base(
+    place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A base in a package, or in a folder that the card names; the merge verb finds both by the adapter."""
+    shutil.copytree("base", "pack/inner/model")
+    (place / "pack" / "__init__.py").touch()
+    monkeypatch.syspath_prepend(place)
+    merge = {"strategy": "linear"}
+    steps = {
+        "one": {"train": {**LORA, "model": "pkg:pack"}},
+        "joined": {"merge_adapters": {"models": ["$one", "$one"], **merge}},
+        "alone": {"merge_adapters": {"models": ["./a"], **merge}},
+    }
+    assert publish("run", "$joined", steps=steps) == 0
+    shutil.rmtree("other")
+    for name, base in (("one", "pkg:pack"), ("joined", "pkg:pack"), ("alone", "base")):
+        folder = place / "out" / name
+        assert f"A LoRA adapter of {base}, made" in (folder / "README.md").read_text()
+        assert main(["merge", str(folder), "--strategy", "linear", "--out", f"whole-{name}"]) == 0
+        expected = SentenceTransformer(f"whole-{name}", device="cpu").encode(tiny.WORDS)
+        assert np.abs(run_card(folder).encode(tiny.WORDS) - expected).max() < 1e-6
 
 
 @pytest.mark.filterwarnings("ignore:Already found a `peft_config`")
@@ -70,9 +104,7 @@ def test_each_adapter_loads_by_the_lines_of_the_card_as_emberge_reads_it(
     kept = place / "out" / "kept"
     card = (kept / "README.md").read_text()
     assert (place / "out" / "scores" / "scores.md").read_text() in card
-    scope: dict[str, Any] = {}
-    exec(card.split("```python\n")[1].split("```")[0].replace('"kept"', repr(str(kept))), scope)
-    model, plain = scope["model"], SentenceTransformer("base", device="cpu").encode(tiny.WORDS)
+    model, plain = run_card(kept), SentenceTransformer("base", device="cpu").encode(tiny.WORDS)
     for name in "abc":
         found = Model(name, place / "base", name * 64, None, place / name)
         with open_whole_model(found, place) as whole:
@@ -100,7 +132,7 @@ def test_each_adapter_loads_by_the_lines_of_the_card_as_emberge_reads_it(
         (SETTINGS, {"default_prompt_name": "to-c"}, "default_prompt_name"),
         ("1_Pooling/config.json", {"pooling_mode": "cls"}, "Pooling's mode"),
         ("sentence_bert_config.json", {"max_seq_length": 8}, "max_seq_length"),
-        ("tokenizer_config.json", {"extra": 1}, "their tokenizers differ"),
+        ("tokenizer_config.json", {"pad_token": "[UNK]"}, "the tokenizer's pad_token"),
     ],
 )
 def test_what_adapters_disagree_on_is_refused_before_any_work(
@@ -109,17 +141,24 @@ def test_what_adapters_disagree_on_is_refused_before_any_work(
     change(place / "c" / file, **changes)
     assert publish("check", "./base+./b", "./base+./c", steps={}) == 2
     assert f"recipe.yaml:7: 'b' and 'c': {message}" in capsys.readouterr().err
+    assert publish("check", "./base+./c", "./base+./a", "./base+./b", steps={}) == 2
+    shown = capsys.readouterr().err
+    assert len(shown.splitlines()) == 1, "it is said once"
 
 
 def test_other_bases_and_what_cannot_be_switched_are_refused(place: Path, capsys: Capture) -> None:
     save_adapter(place / "d", place / "base", use_dora=True)
+    save_adapter(place / "e", place / "base", bias="all")
     for names, message in (
         (("./base+./a", "./other+./c"), "their bases, .*base and .*other, have other weights"),
         (("$one", "$two"), "their bases, .*base and .*other, have other weights"),
         (("$one", "$whole"), r"'\$whole' is a whole model"),
         (("$one", "./base"), "'./base' is a whole model"),
-        (("./base+./a", "./base+./d"), "'d' has more than low-rank factors"),
+        (("./base+./a", "./base+./d"), "'d' has more than low-rank factors.*merge_adapters with"),
+        (("./base+./a", "./base+./e"), "'e' has more.*does not switch; publish it merged"),
     ):
         assert publish("check", *names) == 2
         assert re.search(message, capsys.readouterr().err)
     assert publish("check", "$one") == 0
+    assert publish("check", "$one", licence="mit") == 2
+    assert "'licence' has no effect with 'adapters'" in capsys.readouterr().err

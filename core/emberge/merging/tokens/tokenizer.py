@@ -84,6 +84,14 @@ class Tokenizer:
             bool(whole),
         )
 
+    @classmethod
+    def list_differences(cls, first: Checkpoint, second: Checkpoint) -> Iterator[str]:
+        """Yield the differences of two models' tokenizers, their tokens' as one."""
+        one, other = cls.read(first), cls.read(second)
+        if one is not None and other is not None and one.tokens != other.tokens:
+            yield "the tokens of their tokenizers differ"
+        yield from list_token_notes(first, second)
+
 
 def assign_token_ids(tokens: Mapping[str, int], added: Iterable[str]) -> dict[str, int]:
     """Return the ids that added tokens get in a tokenizer with this base vocabulary.
