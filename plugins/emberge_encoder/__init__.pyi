@@ -5,6 +5,7 @@ from .embedding_store import Vectors as Vectors
 from .layout import Layout as Layout
 from .layout import write_modalities as write_modalities
 from .static_folder import is_static_model as is_static_model
+from .static_folder import is_static_result as is_static_result
 from .static_folder import read_static_dimension as read_static_dimension
 from .static_folder import write_static_model as write_static_model
 from .stock.cross_encoder import CrossEncoder as CrossEncoder

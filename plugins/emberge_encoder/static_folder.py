@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from emberge import CheckpointError
+from emberge import CheckpointError, ModelRef, Preflight
 from emberge.files import write_json, write_text
 from emberge.model_folder import Checkpoint, read_object
 from emberge.tensor_files import build_header_texts
@@ -32,6 +32,12 @@ def is_static_model(folder: Path) -> bool:
     """
     modules = Checkpoint(folder).modules
     return bool(modules) and modules[0].kind == "StaticEmbedding"
+
+
+def is_static_result(reference: ModelRef, context: Preflight) -> bool:
+    """Return whether a model is static, or is to be the result of a step that announces one."""
+    folder, expected = context.model(reference), context.expected(reference)
+    return is_static_model(folder) if folder is not None else bool(expected and expected.is_static)
 
 
 def read_static_dimension(folder: Path) -> int | None:

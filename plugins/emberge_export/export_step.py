@@ -20,7 +20,7 @@ from emberge import (
     Workspace,
 )
 from emberge.model_folder import Checkpoint
-from emberge_encoder import Layout
+from emberge_encoder import Layout, is_static_model, is_static_result
 
 from emberge_export.formats import FILES, Format, Precision
 
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 _ONNX_PACKAGES, _GGUF_PACKAGES = ("onnx", "onnxscript", "onnxruntime"), ("gguf", "xllamacpp")
 # The least cosines with torch of exports that compute the same model, by format or precision.
 _LEAST_COSINES = {"float32": 0.9999, "f32": 0.9999, "f16": 0.9999, "q8_0": 0.99}
+_STATIC = "a static model has no transformer to export; serve its folder"
 # Modules after the transformer that a GGUF file of llama.cpp can state, or that change no direction.
 _GGUF_MODULES = frozenset({"Pooling", "Normalize", "Dropout"})
 # Short and long texts, in several scripts, with numbers and code.
@@ -97,7 +98,9 @@ class Export(Step):
                     f"the package {package} is missing; pip install 'emberge[export]'", "formats"
                 )
         folder = context.whole_model(self.model)
-        if folder is not None:
+        if is_static_result(self.model, context):
+            yield context.problem(_STATIC, "model")
+        elif folder is not None:
             try:
                 layout = Layout.read(folder)
             except EmbergeError as error:
@@ -111,6 +114,8 @@ class Export(Step):
 
         model = workspace.model(self.model)
         with workspace.whole_model(model) as folder:
+            if is_static_model(folder):
+                raise CheckpointError(f"'{model.name}': {_STATIC}")
             _require_finite_weights(folder)
             copy_model(folder, workspace.folder)
         figures = self._write_files(workspace)

@@ -11,6 +11,7 @@ from emberge import (
     Artifact,
     Backbone,
     DataEntry,
+    Expected,
     ModelRef,
     Preflight,
     Problem,
@@ -57,6 +58,7 @@ class StaticModel(Step):
     def check(self, context: Preflight) -> Iterator[Problem]:
         from emberge.data import check_datasets
 
+        context.expect(Expected(is_static=True))
         folder = context.whole_model(self.teacher)
         if self.data:
             yield from check_datasets(context, self.data, show=False).problems

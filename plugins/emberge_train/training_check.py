@@ -15,6 +15,7 @@ from emberge.training import (
     find_prediction_problems,
     resolve_negatives,
 )
+from emberge_encoder import is_static_result
 
 from emberge_train.losses.guided_loss import GuidedLoss, find_guide, list_guided_losses
 from emberge_train.train_options import TrainOptions
@@ -33,7 +34,7 @@ class TrainingCheck:
         kept = step.keep_last
         if step.max_steps and step.save_steps:
             kept = min(kept, max(1, step.max_steps // step.save_steps))
-        context.expect(Expected(kept))
+        context.expect(Expected(kept, is_static=is_static_result(step.model, context)))
         yield from self._find_model_problems()
         if not step.sampler or type(step.sampler[-1]).batches is Sampler.batches:
             only = f"{type(step.sampler[-1]).__name__} only selects; " if step.sampler else ""

@@ -44,12 +44,13 @@ class Expected:
 
     `checkpoints` is the largest number of models that `$id.checkpoints` can stand for. `sets` maps the name
     of each evaluation set to its kind of task, and `splits` are the parts of the data that can be evaluated;
-    None if these are not known.
+    None if these are not known. `is_static` is True for a model that has no transformer.
     """
 
     checkpoints: int | None = None
     sets: Mapping[str, TaskKind] = field(default_factory=dict)
     splits: tuple[Split, ...] | None = None
+    is_static: bool = False
 
 
 NoteLines = Sequence[str] | Callable[[], Iterable[str]]

@@ -18,7 +18,7 @@ from emberge.errors import PluginError, suggest
 from emberge.options.forms import Option, add_article
 from emberge.options.option_docs import document_options
 from emberge.plugins import KINDS, Component, Plugins
-from emberge.wording import make_plural
+from emberge.wording import join_some, make_plural
 
 FOR_DEMOS = "For demos and tests."
 """Sentence in the documentation of components that `emberge list` leaves out, unless a word finds them."""
@@ -116,6 +116,9 @@ def build_component_pages(plugins: Plugins, name: str) -> list[dict[str, Any]]:
     if not components:
         names = {word for c in plugins.components for word in (c.name, c.full_name)}
         hint = suggest(name, sorted(names)) or "; `emberge list` names all that are installed"
+        word = re.compile(rf"\b{re.escape(name)}\b", re.IGNORECASE)
+        if having := [c.name for c in plugins.components if word.search(c.doc)]:
+            hint = f"; `emberge list {name}` finds {join_some(dict.fromkeys(having))}"
         raise PluginError(f"there is no component '{name}'{hint}")
     pages = []
     for component in components:

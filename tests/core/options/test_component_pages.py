@@ -83,6 +83,8 @@ def test_a_page_says_what_a_component_does_and_takes_or_suggests_another() -> No
     assert "  density: a number that may vary over depth, tensors or models = 0.5\n" in text
     assert "\n      The share kept." in text
     assert describe_component(plugins(), "board").startswith("board: an evaluator of acme")
+    with pytest.raises(PluginError, match="'largest'; `emberge list largest` finds cut"):
+        describe_component(plugins(), "largest")
     with pytest.raises(PluginError, match=r"there is no component 'tyes'; did you mean 'ties'\?"):
         describe_component(plugins(), "tyes")
     with pytest.raises(PluginError, match="`emberge list` names all that are installed"):

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from emberge import load_plugins
+from emberge import check_recipe, load_plugins, parse_recipe
 from emberge.encoding import TextEmbedder
 from emberge_encoder import TextEncoder
 from emberge_smaller.corpus_tokens import count_rows, read_tokenizer
@@ -94,6 +94,15 @@ def test_the_static_model_embeds_as_in_sentence_transformers(place: Path) -> Non
     some = [*SOME, ""]
     expected = SentenceTransformer(str(folder)).encode(some)
     assert np.allclose(TextEmbedder(encoder).embed(some), expected, atol=1e-6)
+
+
+def test_a_static_model_has_no_transformer_to_export(place: Path) -> None:
+    steps = "steps:" + TOKENS + _distil("one", "$tokens")
+    for name in ("tokens", "one"):
+        steps += f"  {name}_file:\n    export: {{model: ${name}, formats: [float32]}}\n"
+    recipe = parse_recipe(steps, load_plugins(), path=place / "recipe.yaml")
+    problems = [one.message for one in check_recipe(recipe, load_plugins()).errors]
+    assert len([one for one in problems if "no transformer to export" in one]) == 2
 
 
 def test_static_models_train_and_merge(place: Path) -> None:
