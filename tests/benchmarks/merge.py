@@ -33,86 +33,50 @@ BIN = Path(PYTHON).parent
 
 @dataclass(frozen=True)
 class Method:
-    """A method as each tool calls it; `None` where a tool lacks it."""
+    """A method as mergekit and emberge call it: its options for both, and mergekit's for each model."""
 
-    models: int
-    base: bool
-    mergekit: dict[str, Any]
-    emberge: Any
+    name: str
+    mergekit: dict[str, Any] = field(default_factory=dict)
+    options: dict[str, Any] = field(default_factory=dict)
+    """emberge's, beside `each`."""
+    each: dict[str, float] = field(default_factory=dict)
+    ours: str = ""
+    """emberge's name where it is another one."""
+    models: int = 4
+    base: bool = True
     weighted: bool = True
     random: bool = False
-    model_parameters: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def strategy(self) -> dict[str, Any]:
+        """The strategy as a recipe of emberge has it."""
+        return {self.ours or self.name: {**self.each, **self.options}}
 
 
+NORMALIZED = {"normalize": True}
+HALF = {"density": 0.5}
 METHODS = {
-    "linear": Method(4, False, {"merge_method": "linear"}, "linear"),
+    "linear": Method("linear", base=False),
     "slerp": Method(
-        2,
-        False,
-        {"merge_method": "slerp", "parameters": {"t": 0.5}},
-        {"slerp": {"linear_threshold": 0.9995}},
-        weighted=False,
+        "slerp", {"t": 0.5}, {"linear_threshold": 0.9995}, models=2, base=False, weighted=False
     ),
-    "nuslerp": Method(2, False, {"merge_method": "nuslerp"}, "nuslerp"),
-    "multislerp": Method(
-        4, False, {"merge_method": "multislerp"}, {"multi_slerp": {"mode": "projected"}}
-    ),
-    "karcher": Method(
-        4,
-        False,
-        {"merge_method": "karcher"},
-        {"karcher": {"max_iter": 10, "tol": 1e-5}},
-        weighted=False,
-    ),
-    "task_arithmetic": Method(4, True, {"merge_method": "task_arithmetic"}, "task_arithmetic"),
-    "model_stock": Method(
-        4, True, {"merge_method": "model_stock"}, {"model_stock": {"clamp": False}}, weighted=False
-    ),
-    "ties": Method(
-        4,
-        True,
-        {"merge_method": "ties", "parameters": {"normalize": True}},
-        {"ties": {"density": 0.5}},
-        model_parameters={"density": 0.5},
-    ),
-    "dare_ties": Method(
-        4,
-        True,
-        {"merge_method": "dare_ties", "parameters": {"normalize": True}},
-        {"dare_ties": {"density": 0.5, "normalize": True}},
-        model_parameters={"density": 0.5},
-        random=True,
-    ),
+    "nuslerp": Method("nuslerp", models=2, base=False),
+    "multislerp": Method("multislerp", {}, {"mode": "projected"}, ours="multi_slerp", base=False),
+    "karcher": Method("karcher", {}, {"max_iter": 10, "tol": 1e-5}, base=False, weighted=False),
+    "task_arithmetic": Method("task_arithmetic"),
+    "model_stock": Method("model_stock", {}, {"clamp": False}, weighted=False),
+    "ties": Method("ties", NORMALIZED, each=HALF),
+    "dare_ties": Method("dare_ties", NORMALIZED, NORMALIZED, HALF, random=True),
     "dare_ties 1/density": Method(
-        4,
-        True,
-        {"merge_method": "dare_ties", "parameters": {"normalize": True}},
-        {"dare_ties": {"density": 0.5, "rescale_mode": "inverse_density", "normalize": True}},
-        model_parameters={"density": 0.5},
+        "dare_ties",
+        NORMALIZED,
+        {**NORMALIZED, "rescale_mode": "inverse_density"},
+        HALF,
         random=True,
     ),
-    "della": Method(
-        4,
-        True,
-        {"merge_method": "della", "parameters": {"normalize": True}},
-        {"della": {"density": 0.5, "normalize": True}},
-        model_parameters={"density": 0.5},
-        random=True,
-    ),
-    "sce": Method(
-        4,
-        True,
-        {"merge_method": "sce", "parameters": {"select_topk": 0.5}},
-        {"sce": {"select_topk": 0.5}},
-        weighted=False,
-    ),
-    "breadcrumbs": Method(
-        4,
-        True,
-        {"merge_method": "breadcrumbs"},
-        {"breadcrumbs": {"density": 0.5, "gamma": 0.01}},
-        model_parameters={"density": 0.5, "gamma": 0.01},
-    ),
+    "della": Method("della", NORMALIZED, NORMALIZED, HALF, random=True),
+    "sce": Method("sce", {"select_topk": 0.5}, {"select_topk": 0.5}, weighted=False),
+    "breadcrumbs": Method("breadcrumbs", each={**HALF, "gamma": 0.01}),
 }
 # Qwen3's sizes: (vocabulary, width, width inside, layers, heads).
 SMALL = (8192, 1024, 3072, 8, 16)
@@ -203,7 +167,7 @@ def command(
             {"model": str(m), "weight": 1.0 / len(models)} if method.weighted else str(m)
             for m in models
         ]
-        step: dict[str, Any] = {"models": entries, "strategy": method.emberge}
+        step: dict[str, Any] = {"models": entries, "strategy": method.strategy}
         if method.base:
             step["base"] = str(base)
         config.write_text(yaml.safe_dump({"steps": {"merged": {"merge": step}}}))
@@ -228,32 +192,33 @@ def mergekit_config(
 ) -> dict[str, Any]:
     """mergekit's YAML for a method."""
     weight = {"weight": 1.0 / len(models)} if method.weighted else {}
-    parameters = {**weight, **method.model_parameters}
+    parameters = {**weight, **method.each}
     config = {
         "models": [
             {"model": str(m), "parameters": parameters} if parameters else {"model": str(m)}
             for m in models
         ],
-        **method.mergekit,
+        "merge_method": method.name,
+        **({"parameters": method.mergekit} if method.mergekit else {}),
         **({"dtype": "float32", "out_dtype": "bfloat16"} if float32 else {"dtype": "bfloat16"}),
     }
     if method.base:
         config["base_model"] = str(base)
-    if config["merge_method"] == "slerp":
+    if method.name == "slerp":
         config["base_model"] = str(models[0])
     return config
 
 
 def st_script(method: Method, base: Path, models: list[Path], target: Path) -> str:
     """sentence-transformers' own merge, its models loaded in bf16 and merged in float32."""
-    parameters: dict[str, Any] = dict(method.mergekit.get("parameters", {}))
+    parameters: dict[str, Any] = dict(method.mergekit)
     if method.weighted:
         parameters["weight"] = [1.0 / len(models)] * len(models)
-    parameters |= {k: [v] * len(models) for k, v in method.model_parameters.items()}
+    parameters |= {k: [v] * len(models) for k, v in method.each.items()}
     extra = f", base_model={str(base)!r}" if method.base else ""
     return (
         "from sentence_transformers import SentenceTransformer as S\n"
-        f"m = S.merge({[str(m) for m in models]!r}, {method.mergekit['merge_method']!r}{extra}, "
+        f"m = S.merge({[str(m) for m in models]!r}, {method.name!r}{extra}, "
         f"parameters={parameters!r}, dtype='float32', out_dtype='bfloat16', "
         "model_kwargs={'dtype': 'bfloat16'})\n"
         f"m.save_pretrained({str(target)!r})\n"
