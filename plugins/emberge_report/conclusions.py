@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import groupby
 
 from emberge.wording import count_noun
 from emberge_evaluate import TITLE_BY_DOMAIN, TITLE_BY_MEAN, Comparison, Estimate, Scores
@@ -14,12 +13,12 @@ from emberge_report.formats import format_difference, format_points
 # Words for the tasks that forgetting is measured on.
 DOMAIN_PHRASES = {"elsewhere": "of domains that no training had", "out": "out of domain"}
 
-# Words for two models by the verdict on their difference.
+# Sentences on two models by the verdict on their difference.
 _PAIR_PHRASES = {
-    "better": "<b>{}</b> is better than <b>{}</b>",
-    "worse": "<b>{}</b> is worse than <b>{}</b>",
-    "no clear difference": "<b>{}</b> and <b>{}</b> cannot be told apart",
-    "unknown": "<b>{}</b> against <b>{}</b>, without an interval",
+    "better": "{}: <b>{}</b> is better than <b>{}</b>, {}.",
+    "worse": "{}: <b>{}</b> is worse than <b>{}</b>, {}.",
+    "no clear difference": "{}: <b>{}</b> and <b>{}</b> cannot be told apart, {}.",
+    "unknown": "{}: <b>{}</b> against <b>{}</b> {}, no interval known.",
 }
 
 
@@ -32,14 +31,12 @@ def write_conclusions(scores: Scores, merges: Sequence[str]) -> list[Markup]:
         merges = [arm for arm in pooled.models if {*pooled.list_members(arm)} & {*merges}]
         scores = pooled
     headlines = _list_headlines(scores)
-    lines = [
-        _describe_pair([x for h in headlines if (x := scores.find_difference(model, h, reference))])
-        for reference in scores.further_references
-        for model in scores.list_compared(reference)
-    ]
+    pairs = [x for x in scores.comparisons if scores.reference not in (x.model, x.reference)]
+    ties = [x for x in pairs if x.verdict == "no clear difference"]
+    lines = [_describe_pair(one) for one in pairs if one.task_or_mean in headlines]
     for task_or_mean in headlines:
-        known = {model: scores.find_value(model, task_or_mean) for model in scores.models}
-        values = {model: value for model, value in known.items() if value is not None}
+        known = ((model, scores.find_value(model, task_or_mean)) for model in scores.models)
+        values = {model: value for model, value in known if value is not None}
         if not values:
             continue
         best, *behind = sorted(values, key=values.__getitem__, reverse=not scores.less_is_better)
@@ -48,41 +45,19 @@ def write_conclusions(scores: Scores, merges: Sequence[str]) -> list[Markup]:
         if best == scores.reference:  # none is ahead of it
             others = others or behind[:1]
         parts = [_describe_model(scores, best, task_or_mean, verb)]
-        if equals := ", ".join(_list_equals(scores, best, task_or_mean)):
-            parts[0] += Markup(", and cannot be told apart from {}").format(equals)
+        equal = [{x.model, x.reference} for x in ties if x.task_or_mean == task_or_mean]
+        if names := ", ".join(name for pair in equal if best in pair for name in pair - {best}):
+            parts[0] += f", and cannot be told apart from {names}"
         parts += [_describe_model(scores, m, task_or_mean, " scores") for m in others]
         lines.append(Markup("{}: {}.").format(_name_row(task_or_mean), Markup("; ").join(parts)))
-    return [*filter(None, lines), *([_describe_forgetting(scores)] if scores.forgetting else ())]
+    return [*lines, _describe_forgetting(scores)] if scores.forgetting else lines
 
 
-def _describe_pair(differences: Sequence[Comparison]) -> Markup:
-    """Return a sentence on two models that the recipe compares: their differences, by verdict."""
-    parts = []
-    for verdict, group in groupby(differences, lambda difference: difference.verdict):
-        phrase = _PAIR_PHRASES[verdict]
-        amounts = [
-            f"{format_difference(x.difference, x.less_is_better, x.interval)} {_name_place(x)}"
-            for x in group
-        ]
-        names = (differences[0].model, differences[0].reference)
-        parts.append(Markup(phrase).format(*names) + ": " + ", ".join(amounts))
-    return Markup("{}.").format(Markup("; ").join(parts)) if parts else Markup()
-
-
-def _name_place(difference: Comparison) -> str:
-    name = difference.task_or_mean
-    return TITLE_BY_DOMAIN[name].lower() if name in TITLE_BY_DOMAIN else f"on {_name_row(name)}"
-
-
-def _list_equals(scores: Scores, best: str, task_or_mean: str) -> list[str]:
-    """Return the models other than the first that a comparison cannot tell apart from the best one."""
-    return [
-        other
-        for one in scores.comparisons
-        if one.task_or_mean == task_or_mean and one.verdict == "no clear difference"
-        for model, other in ((one.model, one.reference), (one.reference, one.model))
-        if model == best and scores.reference not in (model, other)
-    ]
+def _describe_pair(pair: Comparison) -> Markup:
+    """Return a sentence on two models that the recipe compares."""
+    amount = format_difference(pair.difference, pair.less_is_better, pair.interval)
+    facts = (_name_row(pair.task_or_mean), pair.model, pair.reference, amount)
+    return Markup(_PAIR_PHRASES[pair.verdict]).format(*facts)
 
 
 def write_verdicts(scores: Scores) -> list[Markup]:
@@ -120,9 +95,7 @@ def describe_forgotten(forgotten: Estimate, less_is_better: bool) -> str:
         return f"{text}, no interval known"
     low, high = forgotten.interval if forgotten.mean > 0 else [-x for x in forgotten.interval[::-1]]
     if low > 0:
-        return (
-            f"{text} [{format_points(low, less_is_better)}, {format_points(high, less_is_better)}]"
-        )
+        return f"{text} [{', '.join(format_points(end, less_is_better) for end in (low, high))}]"
     ends = ", ".join(format_difference(end, less_is_better) for end in (low, high))
     return f"{text} [{ends}], which may be chance"
 
@@ -143,9 +116,8 @@ def _describe_difference(scores: Scores, difference: Comparison | None) -> Marku
     if difference is None:
         return Markup()
     less_is_better = difference.less_is_better
-    amount = (
-        f"{format_difference(difference.difference, less_is_better)} against {difference.reference}"
-    )
+    amount = format_difference(difference.difference, less_is_better)
+    amount += f" against {difference.reference}"
     if difference.interval is None:
         return Markup("{}, no interval known").format(amount)
     low, high = (format_difference(end, less_is_better) for end in difference.interval)

@@ -269,7 +269,11 @@ def run_verb(options: argparse.Namespace, plugins: Plugins) -> int:
 
 def _find_model(text: str, plugins: Plugins) -> Model:
     """Find a model by its reference; a bare name that is a folder here means the folder."""
-    located = locate_model(ModelRef(complete_reference(text)), plugins)
+    try:
+        located = locate_model(ModelRef(complete_reference(text)), plugins)
+    except ConnectionError as error:
+        message = f"there is no folder {text} here, and {error} to look for a model of this name"
+        raise CheckpointError(message) from error
     return Model(located.name, located.folder, "", adapter=located.adapter)
 
 

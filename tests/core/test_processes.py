@@ -7,7 +7,6 @@ import signal
 import threading
 import time
 import weakref
-from collections.abc import Callable
 
 import pytest
 from emberge import RecipeError, processes
@@ -74,22 +73,17 @@ def test_the_launcher_or_the_option_says_how_many_ranks_run(
 
 
 def test_a_stop_frees_no_timer_of_the_launcher(monkeypatch: pytest.MonkeyPatch) -> None:
-    """In the timer's own thread, which cannot join itself; torch stops no timer after a signal."""
     from torch.distributed.elastic.multiprocessing import SignalException
 
-    timers: list[weakref.ref[threading.Event]] = []
+    timers = weakref.WeakSet[threading.Event]()
 
-    def launch(*_: object) -> Callable[..., None]:
-        def stop(*_: str) -> None:
-            timer = threading.Event()
-            timers.append(weakref.ref(timer))
-            raise SignalException("stopped", signal.SIGINT)
+    def stop(*_: object) -> None:
+        timers.add(timer := threading.Event())
+        raise SignalException(f"stopped with {timer}", signal.SIGINT)
 
-        return stop
-
-    monkeypatch.setattr("torch.distributed.launcher.api.elastic_launch", launch)
+    monkeypatch.setattr("torch.distributed.launcher.api.elastic_launch", lambda *_: stop)
     assert processes.run_ranks(["run"], 2) == 130
-    assert timers[0]() is not None
+    assert len(timers) == 1
 
 
 def test_a_rank_ends_when_its_starter_has_ended(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -136,8 +136,14 @@ def _join_numbered(names: Iterable[str]) -> str:
 
 
 def find_trainings(members: Sequence[tuple[ModelEntry, Model]]) -> dict[str, TrainingWork]:
-    """Return the trainings of this run behind a merge's models; empty if one is unknown."""
-    trainings = [m.list_trainings(e.model.step) for e, m in members if e.model.step is not None]
+    """Return the trainings behind a merge, but those of pretrained models; empty if one is unknown."""
+    trainings = []
+    for model, member in ((entry.model, member) for entry, member in members):
+        if model.step is not None:
+            trainings.append(member.list_trainings(model.step))
+        elif (known := member.artifact) and known.origin in ("trained", "merged"):  # by other runs
+            each = member.list_trainings("").items()
+            trainings.append({f"{model.text}/{name}".rstrip("/"): one for name, one in each})
     return {n: one for each in trainings for n, one in each.items()} if all(trainings) else {}
 
 

@@ -60,8 +60,8 @@ class Merge(Step):
     about a tensor that some model lacks. `dtype` is the dtype of the computation, `out_dtype` that of the
     stored weights, by default the template's.
 
-    For models that steps of the recipe train, `training_cost` in the artifact's details is the cost of
-    training them, compared to one training on all their rows.
+    For models that emberge trained, here or in another run, `training_cost` in the artifact's details is the
+    cost of training them, compared to one training on all their rows.
 
     Example:
         merged:

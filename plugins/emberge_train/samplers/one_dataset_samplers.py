@@ -144,9 +144,10 @@ class BatchShuffle(OneDataset):
 
     One optimizer step sees one dataset, so in-batch negatives stay within a task (BOOM's BLS,
     arXiv:2602.05787; CoDiEmb's sampler, arXiv:2508.11442; first Liu et al., 2019, arXiv:1901.11504). Each row
-    comes once an epoch, so the number of steps of a dataset is its number of rows over its `batch_size`. A
-    smaller `batch_size` gives a task more steps, which is how CoDiEmb balances retrieval and similarity. A
-    dataset's `weight` is ignored; `proportional` uses it.
+    comes once an epoch, but the last rows that do not fill a batch (`tail: drop`), so the number of steps of
+    a dataset is its number of rows over its `batch_size`. A smaller `batch_size` gives a task more steps,
+    which is how CoDiEmb balances retrieval and similarity. A dataset's `weight` is ignored; `proportional`
+    uses it.
 
     Example:
         sampler: {batch_shuffle: {batch_size: 64}}
@@ -162,7 +163,7 @@ class TaskSequential(TaskOrder):
 
     Tasks come in `order`, by default classification, clustering, pair classification, sts and then retrieval
     with reranking, and the batches of each task are shuffled as by `batch_shuffle` (BOOM, arXiv:2602.05787).
-    Each row comes once an epoch.
+    Each row comes once an epoch, but those that do not fill a batch.
 
     Example:
         data: ./datasets.yaml
@@ -188,7 +189,7 @@ class DatasetSequential(TaskOrder):
     Tasks come in `order`, by default classification, clustering, pair classification, sts and then retrieval
     with reranking; inside a task the datasets come in random order, and so do the rows inside a dataset.
     `pin_last` names datasets that come at the very end, in the order given: BOOM ends with MS MARCO document
-    and MS MARCO passage. Each row comes once an epoch.
+    and MS MARCO passage. Each row comes once an epoch, but those that do not fill a batch.
 
     Example:
         data: ./datasets.yaml

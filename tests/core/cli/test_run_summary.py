@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 from emberge.cli.main import Terminated, main
@@ -61,25 +62,14 @@ def test_an_unmet_requirement_comes_first_in_the_summary(place: Path, berts: lis
     assert "95% intervals" in text
 
 
-def test_a_stopped_run_has_not_failed(
+def test_a_stop_is_no_failure_and_a_failure_is_shown_too(
     place: Path, berts: list[Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def stop(*_: object, **__: object) -> None:
-        raise Terminated
-
-    monkeypatch.setattr("emberge_mteb.scoring.score_task", stop)
+    ends = Mock(side_effect=[Terminated, MemoryError("not enough")])
+    monkeypatch.setattr("emberge_mteb.scoring.score_task", ends)
     code, text = run(place, berts, "not_worse_than", 100)
     assert code == 143
     assert text.startswith("## gate.yaml: stopped; the same command goes on from here\n\n#")
-
-
-def test_a_failure_is_shown_too(
-    place: Path, berts: list[Path], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def fails(*_: object, **__: object) -> None:
-        raise MemoryError("not enough")
-
-    monkeypatch.setattr("emberge_mteb.scoring.score_task", fails)
     code, text = run(place, berts, "not_worse_than", 100)
     assert code == 1
     assert text.startswith("## gate.yaml: failed")

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
-from emberge.contracts import TrainingCost, TrainingWork, UsedRows
-from emberge_merge.steps.artifacts import compute_training_cost
+from emberge import TensorRef
+from emberge.contracts import Artifact, Model, TrainingCost, TrainingWork, UsedRows
+from emberge_merge.steps.artifacts import compute_training_cost, find_trainings
+from emberge_merge.steps.merge_options import ModelEntry
 
 
 def train(**datasets: tuple[int, int]) -> TrainingWork:
@@ -40,3 +44,9 @@ def test_an_update_costs_its_new_rows_and_the_core() -> None:
         assert compute_training_cost(trainings) == TrainingCost(round(rows / 140, 6), rows, 140)
     assert compute_training_cost({"old": old, "adapted": train()}) is None
     assert compute_training_cost({}) is None
+    one, other = (Artifact("model", trainings={"m": x}, origin="merged") for x in (old, update))
+    members = [
+        (ModelEntry(model=TensorRef(text)), Model(text, Path(), "", artifact))
+        for text, artifact in (("./boom", one), ("$new", other), ("./base", None))
+    ]
+    assert find_trainings(members) == {"./boom/m": old, "m": update}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 
 from emberge_evaluate import Comparison, ScoredTask, Scores
@@ -34,8 +35,6 @@ SCORES = Scores(
 
 
 def words(scores: Scores) -> list[str]:
-    import re
-
     return [re.sub("<[^>]*>", "", line) for line in write_conclusions(scores, ())]
 
 
@@ -49,13 +48,11 @@ def test_conclusions_begin_in_domain_and_end_with_what_was_forgotten() -> None:
 
 
 def test_conclusions_begin_with_the_pairs_that_the_recipe_compares() -> None:
-    in_domain = Comparison("full", "half", "in", 0.02, (-0.01, 0.05))
-    elsewhere = Comparison("full", "half", "elsewhere", -0.045, (-0.08, -0.01))
-    pair, first, *_ = words(replace(SCORES, comparisons=(in_domain, elsewhere)))
-    assert pair == (
-        "full and half cannot be told apart: +2.00 [−1.00, +5.00] in domain; "
-        "full is worse than half: −4.50 [−8.00, −1.00] elsewhere."
-    )
+    ends = {"in": (0.02, (-0.01, 0.05)), "elsewhere": (-0.045, (-0.08, -0.01))}
+    compared = tuple(Comparison("full", "half", mean, *numbers) for mean, numbers in ends.items())
+    pair, other, first, *_ = words(replace(SCORES, comparisons=compared))
+    assert pair == "In domain: full and half cannot be told apart, +2.00 [−1.00, +5.00]."
+    assert other == "Elsewhere: full is worse than half, −4.50 [−8.00, −1.00]."
     assert first.startswith("In domain: full scores highest, 60.00 (+10.00 against base")
     assert first.endswith("and cannot be told apart from half.")
 

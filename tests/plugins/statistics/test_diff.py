@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 from emberge.cli.main import main
@@ -45,6 +46,11 @@ def test_low_cosines_are_remarked_on_and_equal_names_told_apart(
     assert "y/model" in title
 
 
-def test_a_missing_base_is_named(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_missing_model_is_named(
+    place: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     assert main(["diff", "a", "b", "--base", "./nothing"]) in (1, 2)
     assert "./nothing" in capsys.readouterr().err
+    monkeypatch.setattr("emberge_hub.hub.fetch_from_hub", Mock(side_effect=ConnectionError("away")))
+    assert main(["diff", "a", "e1/trained"]) == 2
+    assert "there is no folder e1/trained here, and away to look" in capsys.readouterr().err
