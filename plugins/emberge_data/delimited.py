@@ -33,7 +33,7 @@ class Delimited(Reader):
         csv.field_size_limit(2**31 - 1)
         is_tsv = ".tsv" in path.name.lower()[-7:]
         with open_data_file(path) as file:
-            lines, table = _decode_lines(file), csv.reader(())
+            lines, table, first = _decode_lines(file), csv.reader(()), 1
             try:
                 heading = next(lines, "")
                 delimiter = "\t" if is_tsv else _find_delimiter(heading)
@@ -41,14 +41,16 @@ class Delimited(Reader):
                 table = csv.reader(joined, delimiter=delimiter, strict=True)
                 names = next(table, [])
                 _require_headings(names, path)
+                first = table.line_num + 1
                 for cells in table:
                     if cells:
                         yield table.line_num, _read_row(names, cells)
+                    first = table.line_num + 1
             except UnicodeDecodeError:
                 yield table.line_num + 1, BadRow("not UTF-8 from here; save the file as UTF-8")
-            except csv.Error as error:  # of a line that was counted
+            except csv.Error as error:
                 yield (
-                    table.line_num,
+                    first,
                     BadRow(f"the row cannot be read ({error}); see that quotes are closed"),
                 )
             except (EOFError, zlib.error, OSError) as error:

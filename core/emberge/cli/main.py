@@ -86,7 +86,7 @@ def _run_verb(words: list[str]) -> int:
     except KeyboardInterrupt as error:
         if verb.resumes:
             recipes = importlib.import_module("emberge.recipes")
-            error.add_note(recipes.describe_continuation(options.out))
+            error.add_note(recipes.describe_continuation(getattr(options, "out", None)))
         raise
 
 

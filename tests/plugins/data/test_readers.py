@@ -137,7 +137,7 @@ def test_a_table_that_is_no_utf_8_or_no_table_is_told(tmp_path: Path) -> None:
     path.write_bytes(b"a,b\n\xff,2\n")
     ((line, message),) = faults(Delimited(), path)
     assert (line, "UTF-8" in message) == (2, True)
-    for text in ('a,b\n1,2\n"open,2\n', 'a,b\n1,2\n3,"4"5\n1,2\n'):
+    for text in ('a,b\n1,2\n"open,2\n3,4\n', 'a,b\n1,2\n3,"4"5\n1,2\n'):
         path.write_text(text)
         ((line, message),) = faults(Delimited(), path)
         assert (line, "cannot be read" in message) == (3, True)

@@ -8,16 +8,7 @@ from typing import Any
 
 import pytest
 import torch
-from emberge import (
-    CheckpointError,
-    DataError,
-    Embeddings,
-    EmbergeError,
-    Example,
-    Loss,
-    PerDataset,
-    PluginError,
-)
+from emberge import DataError, Embeddings, EmbergeError, Example, Loss, PerDataset, PluginError
 from emberge.ranks import RankGroup
 from emberge.training import FitOptions, FitResult
 from emberge.training.batch_loss import Objective
@@ -240,7 +231,7 @@ def test_a_model_with_nan_is_named_at_its_first_step(shaky: Path, tmp_path: Path
     tensors = load_file(weights)
     name = next(name for name in tensors if "layer.1.output.dense.weight" in name)
     save_file({**tensors, name: tensors[name] * torch.nan}, weights, {"format": "pt"})
-    with pytest.raises(CheckpointError, match=rf"nan: '{name}' has NaN or infinite values"):
+    with pytest.raises(EmbergeError, match=rf"nan: '{name}' has NaN or infinite values"):
         _fit(tmp_path / "nan", tmp_path)
 
 
