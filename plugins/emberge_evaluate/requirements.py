@@ -32,7 +32,9 @@ class Requirement:
 
     model: ModelRef | None = None
     not_worse_than: tuple[ModelRef, ...] = ()
+    """Models than which it is worse, with 95 % confidence, by at most `margin`."""
     better_than: tuple[ModelRef, ...] = ()
+    """Models than which it is better, with 95 % confidence, by more than `margin`."""
     forgetting: NonNegative | None = None
     """Limit, in points, on the model's loss against the base on tasks outside all training domains."""
     tasks: str = "all"

@@ -17,17 +17,20 @@ from emberge import (
     ModelRef,
     Preflight,
     Problem,
-    Sampler,
     Step,
     Workspace,
 )
 from emberge.contracts import AdapterFacts, TrainingDetails, UsedRows
+from emberge.options import write_value
 from emberge.training import FitOptions, FitResult
 
 from emberge_train.train_options import TrainOptions
 
 if TYPE_CHECKING:
     from emberge.data import StoredDataset
+
+# What the details of a trained model have as the recipe has it.
+_RECIPE_OPTIONS = ("loss", "sampler", "max_length")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -110,7 +113,7 @@ class Train(TrainOptions, Step):
             kind="model",
             size=sum(result.rows_by_dataset.values()),
             parents=(model.name,),
-            details=self._describe_training(datasets, result, sampler, workspace),
+            details=self._describe_training(datasets, result, workspace),
             base=model.as_base(self.model),
             adapter=_read_adapter_ranks(workspace.folder) if self.backbone.leaves_adapter else None,
             figures=result.figures,
@@ -120,7 +123,6 @@ class Train(TrainOptions, Step):
         self,
         datasets: Sequence[StoredDataset],
         result: FitResult,
-        sampler: Sequence[Sampler],
         workspace: Workspace,
     ) -> TrainingDetails:
         return TrainingDetails(
@@ -135,8 +137,13 @@ class Train(TrainOptions, Step):
             checkpoints=[path.as_posix() for path in result.checkpoints],
             backbone=_list_changed_options(self.backbone),
             learning_rate=self.learning_rate,
-            sampler=[repr(part) for part in sampler],
+            **{name: self._write_option(name, workspace) for name in _RECIPE_OPTIONS},
         )
+
+    def _write_option(self, name: str, workspace: Workspace) -> Any:
+        """Return an option as the recipe writes it, a list of one as its entry."""
+        value = write_value(getattr(self, name), workspace.plugins)
+        return value[0] if isinstance(value, list) and len(value) == 1 else value
 
 
 def _list_changed_options(backbone: Backbone) -> dict[str, Any]:

@@ -134,7 +134,7 @@ class TrainingWork(Recorded):
 
 @dataclass(frozen=True, kw_only=True)
 class TrainingDetails(TrainingWork):
-    """Details of a trained model."""
+    """Details of a trained model; `loss`, `sampler` and `max_length` are as a recipe writes them."""
 
     seed: int
     ranks: int = 1
@@ -144,7 +144,9 @@ class TrainingDetails(TrainingWork):
     checkpoints: Sequence[str] = ()
     backbone: Mapping[str, Any] = field(default_factory=dict)
     learning_rate: float
-    sampler: Sequence[str] = ()
+    loss: Any = None
+    sampler: Any = None
+    max_length: Any = None
     added: Mapping[str, str] = field(default_factory=dict)
     """Facts of a step that trains as a part of its work, such as teacher and student."""
 

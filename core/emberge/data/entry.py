@@ -22,8 +22,11 @@ class Columns:
     anchor: str | None = None
     positive: str | None = None
     negative: str | None = None
+    """Column of a hard negative, or of a list of them."""
     score: str | None = None
+    """Column of a number: how alike anchor and positive are."""
     label: str | None = None
+    """Column of the class of the anchor."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,7 +55,9 @@ class DataEntry:
     """
 
     path: DataRef | None = None
+    """A file, a folder of documents, a catalogue, or a step that makes data."""
     hub: str | None = None
+    """A dataset of the hub, `owner/name`, in place of `path`."""
     name: str | None = None
     subset: str | None = None
     folder: str | None = None
@@ -60,15 +65,19 @@ class DataEntry:
     split: str = "train"
     revision: str | None = None
     columns: Columns = field(default_factory=Columns)
+    """Names of columns; if any is named, `negative`, `score` and `label` are read only if they are named."""
     task: TaskKind | None = None
     instruction: str = ""
     prompt: str | None = None
     symmetric: bool | None = None
+    """True if both sides are the same kind of text; `prompt` then stands before all texts."""
     weight: Positive = 1.0
+    """Factor of the number of batches that `proportional` draws of the set."""
     limit: Count | None = None
     first: Count | None = None
     score_range: tuple[AnyNumber, AnyNumber] | None = None
     only: tuple[str, ...] = ()
+    """The training sets of a catalogue to use, by name; by default all."""
     negatives: Negatives = "auto"
     ind_tasks: tuple[str, ...] | None = None
     language: str | None = None

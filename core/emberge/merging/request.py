@@ -71,7 +71,9 @@ class Rule:
     """A strategy for the tensors whose stored name contains `filter`; the first matching rule is used."""
 
     filter: str
+    """Text that a tensor's stored name contains; `*` means all tensors."""
     strategy: tuple[Stage, ...]
+    """Strategy of these tensors."""
 
     def matches(self, name: str) -> bool:
         """Return whether this rule owns the tensor of this stored name."""

@@ -11,4 +11,5 @@ from .components import read_component as read_component
 from .components import read_record as read_record
 from .forms import read_options as read_options
 from .option_docs import document_options as document_options
+from .option_docs import write_value as write_value
 from .option_schemas import SchemaWriter as SchemaWriter

@@ -3,8 +3,9 @@
 An author documents an option in one of these ways; the first that exists is used:
 
 * a string literal right below the field;
-* a sentence of the class's docstring that names it in backticks, as in "`density` is the share kept.";
-* either of these in the class that the field is inherited from, up to the contract.
+* a sentence of the class's docstring that begins with it, in backticks: "`density` is the share kept.";
+* either of these in the class that the field is inherited from, up to the contract;
+* a sentence of these docstrings that names it elsewhere.
 """
 
 from __future__ import annotations
@@ -54,12 +55,12 @@ def document_options(component: Component | type, plugins: Plugins) -> list[Opti
 def _document_option(option: Option, owner: type, plugins: Plugins) -> Option:
     default = option.default if option.component is None else option.component
     if default is not MISSING:
-        default = write_default(default, plugins)
+        default = write_value(default, plugins)
     return replace(option, default=default, doc=find_option_doc(owner, option.name))
 
 
-def write_default(value: Any, plugins: Plugins) -> Any:
-    """Return a default as a recipe would write it: numbers, words, lists and mappings."""
+def write_value(value: Any, plugins: Plugins) -> Any:
+    """Return an option's value as a recipe would write it: numbers, words, lists and mappings."""
 
     def record(item: Any, inner: Callable[[Any], Any]) -> Any:
         options = {
@@ -87,13 +88,15 @@ def _convert_leaf(value: Any) -> Any:
 
 def find_option_doc(owner: type, name: str) -> str:
     """Return the documentation of an option, "" if its author wrote none."""
+    mentions: list[str] = []
     for class_ in owner.__mro__:
         module = sys.modules.get(class_.__module__)
         docs = _read_module_docs(module).get(class_.__name__, {}) if module else {}
         doc = docs.get(name) or _find_in_docstring(vars(class_).get("__doc__") or "", name)
-        if doc:
+        if doc and (name in docs or doc.startswith(f"`{name}")):
             return doc
-    return ""
+        mentions.append(doc)
+    return next(filter(None, mentions), "")
 
 
 @functools.cache

@@ -110,14 +110,15 @@ def check_recipe(
 
     `recipe` may also be Python data, a file, or the name of a shipped recipe, as in `run_recipe`. `plugins`
     defaults to all that are installed. With `deep=False`, the network is not used. An input that could not be
-    examined, such as a hub id without a network, is a problem with `unseen`.
-
-    Raises:
-        RecipeError: if the recipe cannot be read; has every problem of its options.
+    examined, such as a hub id without a network, is a problem with `unseen`. If an option is wrong, all wrong
+    options are the report's problems, and inputs are not examined.
     """
     set_torch_defaults()
     plugins = plugins or load_plugins()
-    recipe = convert_to_recipe(recipe, plugins)
+    try:
+        recipe = convert_to_recipe(recipe, plugins)
+    except RecipeError as error:
+        return CheckReport(error.problems)
     inputs = _Inputs(recipe, plugins, deep)
     inputs.locate_all()
     problems: list[Problem] = []

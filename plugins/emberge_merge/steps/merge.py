@@ -56,9 +56,7 @@ class Merge(Step):
     number of examples that the model was trained on, and `weights: $found` by the weight that `find_weights`
     found for a model with the same content. `keep: 0.5` averages the merged weights with the base's, half and
     half, whatever the strategy and the rules. What is not merged (modules, prompts, lengths) must be stated
-    alike, or by one model alone; else `template` decides. `tokenizer` gives the tokenizer. `missing` decides
-    about a tensor that some model lacks. `dtype` is the dtype of the computation, `out_dtype` that of the
-    stored weights, by default the template's.
+    alike, or by one model alone.
 
     For models that emberge trained, here or in another run, `training_cost` in the artifact's details is the
     cost of training them, compared to one training on all their rows.
@@ -84,15 +82,20 @@ class Merge(Step):
     """Factors of the models' weights: none, numbers of examples (`size`), or a result of `find_weights`."""
     rules: tuple[Rule, ...] = ()
     dtype: Literal["float32", "float64"] = "float32"
+    """Number type of the computation."""
     out_dtype: Literal["float32", "float16", "bfloat16", "float64"] | None = None
+    """Number type of the stored weights; by default the template's."""
     template: TensorRef | None = None
+    """Model whose modules, prompts and lengths are taken where those of the models differ."""
     tokenizer: TensorRef | None = None
+    """Model or folder with the tokenizer of the result; by default the template's."""
     vocabulary: VocabularyPolicy | None = None
     """Rule for the rows of tokens if tokenizers differ.
 
     `token_aware` (the default) matches rows by id and token, `union` by token.
     """
     missing: Literal["strict", "average_present"] = "strict"
+    """A tensor that a model lacks: `strict` refuses it, `average_present` merges those of the others."""
     layers: Count | None = None
     """Number of layers that the models must have, as configs of mergekit state it."""
     max_shard_size: str = "5GB"

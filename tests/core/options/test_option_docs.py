@@ -26,7 +26,7 @@ class Parent(Sampler):
 
 @dataclass(frozen=True, kw_only=True)
 class Child(Parent):
-    """Do more. `shape` is square here."""
+    """Do more than `size` and `weight` say, in any `colour`. `shape` is square here."""
 
 
 def test_an_option_is_documented_below_its_field_in_the_docstring_or_by_its_parent() -> None:
@@ -37,3 +37,4 @@ def test_an_option_is_documented_below_its_field_in_the_docstring_or_by_its_pare
     assert find_option_doc(Parent, "silent") == ""
     assert find_option_doc(Child, "shape") == "`shape` is square here."
     assert find_option_doc(Child, "weight") == "Right below, over two lines."
+    assert find_option_doc(Child, "size") == "`size` is how much."

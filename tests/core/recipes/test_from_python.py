@@ -57,6 +57,7 @@ def test_a_problem_in_data_is_named_by_its_place() -> None:
         "recipe.steps.b.write.ticks",
     ]
     assert "did you mean 'ticks'" in str(caught.value)
+    assert check_recipe(data, toy()).problems == caught.value.problems
 
 
 @pytest.mark.parametrize(("value", "kind"), [({1, 2}, "set"), (b"x", "bytes")])

@@ -92,8 +92,15 @@ def test_the_rows_of_a_bag_are_counted(
 ) -> None:
     sampler = (Bagging(ratio=0.5), BatchShuffle(batch_size=PerDataset(default=4)))
     room = _room(tmp_path, bert)
-    artifact = _step(data, sampler=sampler, max_steps=2).run(room)
+    lengths = PerDataset[int | None](default=16)
+    artifact = _step(data, sampler=sampler, max_steps=2, max_length=lengths).run(room)
     assert artifact.size == 32
+    assert artifact.details.loss == {"default": ["infonce"], "by_task": {"sts": ["cosent"]}}
+    assert artifact.details.max_length == 16
+    assert artifact.details.sampler == [
+        {"bagging": {"ratio": 0.5}},
+        {"batch_shuffle": {"batch_size": 4}},
+    ]
     used = {name: (facts.rows, facts.of) for name, facts in artifact.details.datasets.items()}
     assert used == {"find": (20, 40), "alike": (12, 24)}
 
