@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any, Literal
 
@@ -74,8 +75,8 @@ def _copy_benchmark_tasks(benchmark: str, only: Sequence[str]) -> list[Any]:
     for name in only:
         if name not in tasks:
             raise DataError(
-                f"mteb's benchmark '{benchmark}' has no task '{name}'{suggest(name, tasks)}; its "
-                "release here may have another list"
+                f"benchmark '{benchmark}' of mteb {version('mteb')} has no task '{name}'"
+                + suggest(name, tasks)
             )
     return [copy_task(tasks[name]) for name in only or tasks]
 

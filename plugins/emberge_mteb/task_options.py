@@ -11,6 +11,7 @@ from typing import Any, Literal
 
 from emberge import DataEntry, DataError, Preflight, Problem, TaskInfo, Workspace
 from emberge.contracts import Split, TextRole
+from emberge.wording import count_noun
 from emberge_data import EvalSet, check_eval_sets, list_eval_texts, pick_eval_sets
 
 from emberge_mteb.local_sets import EvalEntry, LocalSet, list_local_sets
@@ -57,10 +58,12 @@ class TaskOptions:
 
     def _check_names(self, context: Preflight) -> Iterator[Problem]:
         """Yield problems of the names of mteb's tasks, in the options and in catalogues of training data."""
+        option = "only" if self.only else "tasks" if self.tasks else "benchmark"
         try:
-            self._load_hub_tasks()
+            if tasks := self._load_hub_tasks():
+                message = f"the data of {count_noun(len(tasks), 'task')} of mteb is downloaded when"
+                yield Problem(f"{message} the run starts", context.where(option), "unseen")
         except DataError as error:
-            option = "only" if self.only else "tasks" if self.tasks else "benchmark"
             yield context.problem(str(error), option)
         try:
             self._read_domains(context.data)

@@ -45,6 +45,8 @@ _RECIPE = (
         stored_as="overrides",
     ),
 )
+# Largest number of unseen inputs that `check` lists without `--long`.
+_MOST_LISTED_INPUTS = 2
 _OUT = VerbOption("out", "the folder of a run", "OUT", Path)
 
 VERBS: dict[str, Verb] = {
@@ -256,12 +258,14 @@ def check(options: argparse.Namespace, plugins: Plugins) -> int:
         print(f"a run uploads to {places}, and needs --allow-upload")
     with pause_collections():  # a check spends most of its time on imports
         report = check_recipe(recipe, plugins, deep=not options.offline)
+    is_listed = options.long or len(report.unseen_places) <= _MOST_LISTED_INPUTS
     if options.long:
         _show_notes(report)
+    if is_listed:
         _show_unseen(report)
     _show_warnings(report.of("warning"))
     report.raise_errors()
-    if not options.long and report.unseen_places:
+    if not is_listed:
         count = count_noun(len(report.unseen_places), "input")
         print(f"{count} could not be looked at from here; --long lists them")
     ids = list(dict.fromkeys(step.group for step in recipe.steps))

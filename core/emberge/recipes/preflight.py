@@ -205,8 +205,13 @@ class _StepCheck:
         return self._inputs.readers
 
     def where(self, option: str = "") -> str:
-        """Return the place of the option, or of the nearest enclosing option that has a place."""
-        lines, path = self._step.lines, option
+        """Return the place of the option, or of the nearest enclosing option that has a place.
+
+        An option of a component of the step, such as an evaluator's, is found if only one has this name.
+        """
+        lines = self._step.lines
+        nested = [one for one in lines if one.endswith(f".{option}")]
+        path = nested[0] if option not in lines and len(nested) == 1 else option
         while path:
             if path in lines:
                 return lines[path]

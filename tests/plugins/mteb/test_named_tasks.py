@@ -10,7 +10,7 @@ from typing import Any
 
 import mteb
 import pytest
-from emberge import DataEntry, DataError, DataRef
+from emberge import DataEntry, DataError, DataRef, check_recipe, load_plugins, parse_recipe
 from emberge_mteb.evaluator import Mteb
 from emberge_mteb.hub_tasks import build_hub_tasks, find_split
 from emberge_mteb.local_sets import EvalEntry
@@ -115,7 +115,7 @@ def test_check_names_an_unknown_task_and_an_unknown_benchmark() -> None:
 
 def test_check_refuses_nothing_to_do_and_doubles() -> None:
     assert "nothing to score on" in faults(Mteb())[0]
-    assert "task 'STS13' is named 2 times" in faults(Mteb(tasks=("STS13", "STS13")))[0]
+    assert "task 'STS13' is named 2 times" in faults(Mteb(tasks=("STS13", "STS13")))[-1]
 
 
 def test_languages_keep_a_part_of_a_task() -> None:
@@ -166,6 +166,22 @@ def test_a_benchmark_is_pinned_to_named_tasks() -> None:
     with pytest.raises(DataError, match="has no task 'CosQ'; did you mean 'CosQA'"):
         build_hub_tasks((), name, (), ("CosQ",))
     assert faults(Mteb(tasks=("STS12",), only=("STS12",)))[0].startswith("error: only")
+    text = "steps:\n s:\n  evaluate:\n   models: [a]\n   evaluators:\n    mteb:\n     {}\n     {}\n"
+    for only, place, message in (
+        (
+            "only: [CosQ]",
+            "recipe:8",
+            f"benchmark '{name}' of mteb {mteb.__version__} has no task 'CosQ';",
+        ),
+        (
+            "only: [CosQA]",
+            "recipe:8",
+            "the data of 1 task of mteb is downloaded when the run starts",
+        ),
+    ):
+        recipe = parse_recipe(text.format(f"benchmark: {name}", only))
+        found = check_recipe(recipe, load_plugins(), deep=False).problems
+        assert any(one.where == place and one.message.startswith(message) for one in found), found
 
 
 def test_tasks_show_before_a_run_with_their_half_of_the_data(sts12: Path, tmp_path: Path) -> None:
