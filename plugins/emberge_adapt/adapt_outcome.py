@@ -180,8 +180,7 @@ class AdaptOutcome(os.PathLike[str]):
         *_, share = details.weights.values()
         *_, base = found["alone"].values()
         if found["gain"]["low"] > 0:
-            gain = 100 * found["gain"]["difference"]
-            reason = f"chosen weights gain {gain:+.1f} points over equal weights"
+            reason = f"chosen weights gain {100 * found['gain']['difference']:+.1f} points over equal weights"
         elif round(share, 2) == self.plan.base_share:
             reason = "no other weights are clearly better"
         elif base >= _EASY_SCORE:

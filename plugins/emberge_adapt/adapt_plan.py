@@ -34,9 +34,8 @@ FEWEST_TEST_QUERIES = 100
 FEWEST_DEV_QUERIES = 50
 # Kinds of tasks whose rows are a query and a document that answers it.
 _TASKS_OF_SEARCH = frozenset({"retrieval", "reranking"})
-# Fewest rows among which negatives are mined, and the effort that has the time for longer steps.
+# Fewest rows among which negatives are mined.
 _FEWEST_ROWS_TO_MINE = 100
-_MINING_EFFORT: Effort = "thorough"
 
 
 class _PartLimits(NamedTuple):
@@ -115,7 +114,7 @@ class AdaptPlan:
     def mines(self) -> bool:
         """True if negatives are mined: with the largest effort, for enough rows that have none yet."""
         return (
-            self.effort == _MINING_EFFORT
+            self.effort == "thorough"
             and not self.has_negatives
             and set(self.tasks) <= _TASKS_OF_SEARCH
             and self.train_rows >= _FEWEST_ROWS_TO_MINE
@@ -150,17 +149,12 @@ class AdaptPlan:
     @property
     def member_shares(self) -> tuple[float, ...]:
         """The share of the training rows that each member of the merge is trained on."""
-        return list_shares(self.effort)
+        return tuple(share for shares in _SHARES[self.effort].values() for share in shares)
 
     @property
     def member_steps(self) -> tuple[str, ...]:
         """Names of the steps of the trainings: `trained`, or `bag` and `full`."""
         return tuple(_SHARES[self.effort])
-
-
-def list_shares(effort: Effort) -> tuple[float, ...]:
-    """Return the share of the training rows that each training of an effort sees."""
-    return tuple(share for shares in _SHARES[effort].values() for share in shares)
 
 
 def require_effort(word: str) -> Effort:
@@ -197,7 +191,7 @@ def choose_training(
     longest = max(facts.query_tokens, facts.document_tokens)
     rounded = -(-longest // _LENGTH_STEP) * _LENGTH_STEP
     length = min(max(rounded, _LEAST_LENGTH), _MOST_LENGTH, length_limit or _MOST_LENGTH)
-    steps = max(1, int(rows * min(list_shares(effort))) // BATCH_SIZE)
+    steps = max(1, int(rows * min(map(min, _SHARES[effort].values()))) // BATCH_SIZE)
     are_few = rows < _FEW_ROWS and not facts.is_passages
     most_epochs = _MOST_EPOCHS_OF_FEW_ROWS if are_few else _MOST_EPOCHS[effort]
     epochs = min(max(1, round(_WANTED_STEPS / steps)), most_epochs)

@@ -67,6 +67,7 @@ class Adaptation:
     plan: AdaptPlan
     facts: DataFacts
     recipe_text: str
+    further_documents: int = 0
 
     def preview(self) -> Iterator[str]:
         """Yield what was understood, and what will be done, as lines for the terminal."""
@@ -74,6 +75,9 @@ class Adaptation:
         summary, *details = self.facts.preview()
         yield f"{self.request.data}: {summary}"
         yield from (f"  {line}" for line in details)
+        if plan.documents is not None:
+            shown = count_noun(self.further_documents, "further document")
+            yield f"{plan.documents}: {shown}, in the test and (up to 500) where weights are found"
         test = count_noun(plan.test_rows, "row") if plan.test is None else str(plan.test)
         yield (
             f"held out: {test} to judge by, {plan.dev_rows:,} to choose by; {plan.effort} effort: "
@@ -96,21 +100,13 @@ def prepare_adaptation(request: AdaptRequest, plugins: Plugins) -> Adaptation:
             f"{request.test}: has documents and no queries; a test is a file of rows with queries and their "
             "documents"
         )
-    if request.documents is not None:
-        _require_documents(request.documents, data, plugins)
+    documents = _count_documents(request.documents, data, plugins) if request.documents else 0
     if not is_folder_reference(request.model) and Path(request.model).is_dir():
         request = replace(request, model=f"./{request.model}")
     folder = _locate_encoder(request.model, plugins)
     facts = read_data_facts(data, folder, plugins)
-    plan = _build_plan(request, data, facts, folder)
-    return Adaptation(request, plan, facts, write_recipe(plan))
-
-
-def _build_plan(
-    request: AdaptRequest, data: AdaptData, facts: DataFacts, folder: Path
-) -> AdaptPlan:
     dev_rows, test_rows = count_held_out_rows(facts.rows, has_test=request.test is not None)
-    return AdaptPlan(
+    plan = AdaptPlan(
         data_entry=data.entry,
         model=request.model,
         training=choose_training(
@@ -132,10 +128,11 @@ def _build_plan(
         columns=request.columns,
         seed=request.seed,
     )
+    return Adaptation(request, plan, facts, write_recipe(plan), documents)
 
 
-def _require_documents(documents: str, data: AdaptData, plugins: Plugins) -> None:
-    """Read further documents, so that a fault does not end the evaluation after the trainings.
+def _count_documents(documents: str, data: AdaptData, plugins: Plugins) -> int:
+    """Read further documents, so that none ends the evaluation after the trainings; return their number.
 
     Raises:
         DataError: if they are no file, or a row has no text.
@@ -150,9 +147,10 @@ def _require_documents(documents: str, data: AdaptData, plugins: Plugins) -> Non
             f"{documents}: further documents are in one file of rows with text, or with a document in each "
             "line of a .txt file; write them to a file, or name the folder as DATA"
         )
-    if not documents.lower().endswith(".txt"):
-        for row in read_document_rows(Path(documents), plugins.build_every("reader")):
-            row.join()
+    if documents.lower().endswith(".txt"):
+        return sum(bool(line.strip()) for line in Path(documents).read_bytes().splitlines())
+    rows = read_document_rows(Path(documents), plugins.build_every("reader"))
+    return sum(bool(row.join()) for row in rows)
 
 
 def _locate_encoder(model: str, plugins: Plugins) -> Path:
@@ -249,13 +247,10 @@ def run_verb(options: argparse.Namespace, plugins: Plugins) -> int:
         RecipeError: if --out is missing.
     """
     request = AdaptRequest(
-        data=options.data,
         model=options.model or DEFAULT_MODEL,
         effort=require_effort(options.effort),
         columns=parse_columns(options.columns),
-        documents=options.documents,
-        test=options.test,
-        seed=options.seed,
+        **{name: getattr(options, name) for name in ("data", "documents", "test", "seed")},
     )
     if options.out is None and not options.print:
         raise RecipeError("name the folder of the results by --out DIR, or only --print the recipe")

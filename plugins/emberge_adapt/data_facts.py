@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -141,8 +142,7 @@ def _read_rows(data: AdaptData, readers: Sequence[Reader]) -> _ReadRows:
             [data.to_data_entry()], readers=readers, resolve=lambda reference: Path(reference.text)
         )
     except DataError as error:
-        words = "; on the command line: --columns query=…,document=…"
-        raise DataError(f"{error}{words if 'columns:' in str(error) else ''}") from error
+        raise DataError(_write_as_option(str(error))) from error
     _require_partners(data, sets)
     return _ReadRows(
         count=sum(map(len, sets)),
@@ -152,6 +152,15 @@ def _read_rows(data: AdaptData, readers: Sequence[Reader]) -> _ReadRows:
         columns="; ".join(dict.fromkeys(one_set.columns for one_set in sets if one_set.columns)),
         draws_positives=any(one_set.draws_positives for one_set in sets),
     )
+
+
+def _write_as_option(message: str) -> str:
+    """Return a message on columns in the words of `--columns`, with its quotes."""
+    part = r"\b(anchor|positive)(?= names '| is '| among | \((?:anchor|columns))"
+    words = {"anchor": "query", "positive": "document"}
+    text = re.sub(part, lambda match: words[match[1]], message)
+    entry = r"columns: \{anchor: (.*), positive: (.*)\} .* in the entry"
+    return re.sub(entry, r'--columns "query=\1,document=\2"', text)
 
 
 def _read_passages(data: AdaptData, readers: Sequence[Reader]) -> _ReadRows:

@@ -238,12 +238,11 @@ class Scores:
 
     def conclude(self, comparison: Comparison) -> str:
         """Return the verdict on a difference by its interval, or by the bound of a met requirement."""
-        verdict, key = comparison.verdict, (comparison.model, comparison.reference, "better_than")
-        for one in self.requirements if verdict == "no clear difference" else ():
-            is_same = abs(one.difference) == abs(comparison.difference)
-            if one.met and is_same and (one.model, one.other, one.demand) == key:
+        key = (comparison.model, comparison.reference, "better_than", abs(comparison.difference))
+        for one in self.requirements if comparison.verdict == "no clear difference" else ():
+            if one.met and (one.model, one.other, one.demand, abs(one.difference)) == key:
                 return f"barely better: the one-sided bound is {100 * one.lower_bound:+.2f}"
-        return verdict
+        return comparison.verdict
 
     def find_difference(
         self, model: str, task_or_mean: str, reference: str | None = None

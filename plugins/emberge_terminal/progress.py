@@ -15,7 +15,7 @@ from emberge.contracts import (
     StepStarted,
     StepWarned,
 )
-from emberge.wording import format_duration, make_printable
+from emberge.wording import count_noun, format_duration, make_printable
 
 if TYPE_CHECKING:
     from rich.progress import Task
@@ -46,10 +46,13 @@ class RunView:
         self._tasks: dict[str, Task] = {}
         self._tenths: dict[str, int] = {}
         self._lock = threading.Lock()
+        self._kept = 0
 
     def close(self) -> None:
-        """Stop the bars."""
+        """Stop the bars, and print how many steps were done before."""
         self.bars.stop()
+        if self._kept:
+            print(f"kept from before: {count_noun(self._kept, 'step')}", file=self._stream)
 
     def show(self, event: StepEvent) -> None:
         """Show what happened to a step: its bar's progress, or a line; steps may run in several threads."""
@@ -90,6 +93,7 @@ class RunView:
             self.bars.refresh()  # otherwise the bar would be shown once more
         if isinstance(event, StepSkipped):
             outcome = f"done before, in {event.folder}"
+            self._kept += 1
         elif isinstance(event, StepFinished):
             outcome = f"done in {format_duration(event.seconds)}"
             if event.folder.parent.suffix != ".merging":  # the work folder of one merge

@@ -40,7 +40,6 @@ SIMILARITY_NAMES = frozenset(
     }
 )
 _LONGEST_HEADING = 50
-_HINT = "write columns: {anchor: …, positive: …} (and negative, score or label) in the entry"
 
 
 @functools.lru_cache(maxsize=1024)
@@ -126,7 +125,9 @@ def find_layout(
     if positive is None:
         return _find_labelled_layout(layout, columns, names)
     if anchor is None:
-        raise LayoutError(f"no column for the anchor among {_list_columns(names)}; {_HINT}")
+        raise LayoutError(
+            f"no column for the anchor among {_list_columns(names)}; {_write_remedy(names)}"
+        )
     layout = replace(layout, positives=_find_family(positive, names))
     return layout if named_columns else _place_label(layout, positive)
 
@@ -194,7 +195,8 @@ def _find_labelled_layout(
         return replace(layout, anchor=text, negatives=())
     named = f" (anchor is '{columns.anchor}')" if columns.anchor else ""
     raise LayoutError(
-        f"no column for the {'positive' if text else 'anchor'}{named} among {_list_columns(names)}; {_HINT}"
+        f"no column for the {'positive' if text else 'anchor'}{named} among {_list_columns(names)}; "
+        f"{_write_remedy(names, columns.anchor)}"
     )
 
 
@@ -222,9 +224,21 @@ def _find_one(
     matches = matches or [name for name in unused if fold_heading(name) in usual]
     if len(matches) > 1:
         raise LayoutError(
-            f"{' and '.join(matches)} could both be the {part} (columns: {', '.join(names)}); {_HINT}"
+            f"{' and '.join(matches)} could both be the {part} (columns: {', '.join(names)}); "
+            f"{_write_remedy(names)}"
         )
     return matches[0] if matches else None
+
+
+def _write_remedy(names: Sequence[str], anchor: str | None = None) -> str:
+    """Return the remedy that names columns: the anchor's, and those with a usual name among their words."""
+    short = [name for name in names if len(name) <= _LONGEST_HEADING]
+    near_anchor, positive = (
+        next((name for name in short if {*fold_heading(name).split("_")} & {*usual}), "…")
+        for usual in (ANCHOR_NAMES, POSITIVE_NAMES)
+    )
+    columns = f"{{anchor: {anchor or near_anchor}, positive: {positive}}}"
+    return f"write columns: {columns} (and negative, score or label) in the entry"
 
 
 def _find_numbered(name: str, names: Iterable[str]) -> list[str]:

@@ -124,12 +124,18 @@ def test_columns_are_read_by_their_names_and_unknown_ones_refused_with_the_optio
     path = write_pairs(tmp_path / "a.csv", heading="frage,antwort")
     data = recognise_data(str(path), parse_columns(["query=frage,document=antwort"]))
     assert read_data_facts(data, bert, plugins).rows == 60
-    hint = r"no column for the anchor among frage, antwort; .*--columns query=…,document=…"
+    hint = r"no column for the query among frage, antwort; write --columns .query=…,document=…"
     with pytest.raises(DataError, match=hint):
         read_data_facts(recognise_data(str(path)), bert, plugins)
     misspelt = parse_columns(["query=frage,document=antwrt"])
-    with pytest.raises(DataError, match=r"positive names 'antwrt'.* 'antwort'"):
+    with pytest.raises(DataError, match=r"document names 'antwrt'.* 'antwort'"):
         read_data_facts(recognise_data(str(path), misspelt), bert, plugins)
+    path = write_pairs(tmp_path / "b.csv", heading="Question,Answer text")
+    hint = (
+        r'for the document among Question.*; write --columns "query=Question,document=Answer text"$'
+    )
+    with pytest.raises(DataError, match=hint):
+        read_data_facts(recognise_data(str(path)), bert, plugins)
 
 
 def test_rows_that_no_training_can_use_are_named(

@@ -109,13 +109,13 @@ def test_the_printed_recipe_is_the_same_run_and_the_same_command_goes_on(
     code, text = run.repeat()
     assert (code, finished_folders(run.out)) == (run.code, before)
     assert (run.out / "report" / "report.html").is_file()
-    assert "gain" in text
-    # With other options only what depends on them is done again: here, the scores and the report.
+    # With other options only what depends on them is done again: here, the weights and what follows.
     (tmp_path / "docs.txt").write_text("open\n", "utf-8")
     code, text = run.repeat("--documents", str(tmp_path / "docs.txt"))
+    assert f"{tmp_path / 'docs.txt'}: 1 further document, in the test" in text
     log = (run.out / "run.log").read_text("utf-8").rpartition("run started")[2]
     done = set(re.findall(r"(\S+): finished already", log))
-    assert done == {"unique", "parts", "clean", "trained", "found", "model", "probe"}
+    assert done == {"unique", "parts", "clean", "trained", "probe"}
     assert (run.out / "trained" / "model.safetensors").is_file()
     assert f"without the merge: {run.out / 'trained'}" in text
 

@@ -75,6 +75,7 @@ def test_a_test_of_the_users_own_is_judged_and_kept_out_of_the_training() -> Non
     tests = steps["clean"]["decontaminate"]["evaluators"]["mteb"]["data"]
     assert tests == [{"path": "$parts", "split": "dev"}, {"path": "real$$.csv"}]
     assert entry in steps["scores"]["evaluate"]["evaluators"]["mteb"]["data"]
+    assert steps["found"]["find_weights"]["data"]["documents"] == "docs.jsonl"
     mined = steps_of(replace(plan, effort="thorough"))["mined"]
     assert mined["mine_hard_negatives"]["corpus"] == "docs.jsonl"
     columns = {"anchor": "frage", "positive": "antwort"}

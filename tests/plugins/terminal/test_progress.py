@@ -37,6 +37,7 @@ def test_plain_lines_tell_start_tenths_and_end(
     assert capsys.readouterr().out.splitlines() == [
         f"a: done before, in {tmp_path / 'a'}",
         f"b: done before, in {tmp_path / 'b'}",
+        "kept from before: 2 steps",
     ]
 
 
