@@ -136,7 +136,7 @@ def _scale_costs(columns: Sequence[Column]) -> dict[str, TrainingCost]:
     """
     trainings = {c.name: c.model.list_trainings("").values() for c in columns}
     sets = {name: {s for one in each for s in one.datasets} for name, each in trainings.items()}
-    costs = {c.name: cost for c in columns if (cost := _find_cost(c.model.artifact))}
+    costs = {c.name: cost for c in columns if (cost := find_cost(c.model.artifact))}
     largest = max(costs, key=lambda name: (costs[name].of, len(sets[name])), default="")
     if any(sets[name] - sets[largest] for name in costs):
         return {}
@@ -144,11 +144,13 @@ def _scale_costs(columns: Sequence[Column]) -> dict[str, TrainingCost]:
     return {n: TrainingCost(round(c.rows / of, 6), c.rows, of) for n, c in costs.items()}
 
 
-def _find_cost(artifact: Artifact | None) -> TrainingCost | None:
+def find_cost(artifact: Artifact | None) -> TrainingCost | None:
     """Return a model's cost in trainings on all its data, stated by a merge or counted from rows."""
     details = artifact.details if artifact is not None else None
     if isinstance(details, MergeDetails):
         return details.training_cost
+    if isinstance(details, Mapping) and details.get("training_cost"):  # a choice states its model's
+        return TrainingCost(**details["training_cost"])
     if not isinstance(details, TrainingDetails):
         return None
     rows = sum(used.rows for used in details.datasets.values())

@@ -6,7 +6,7 @@ import itertools
 import math
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal
 
@@ -31,6 +31,7 @@ from emberge.wording import count_noun, join_some, make_file_name
 from emberge_evaluate.comparison import ArmComparison
 from emberge_evaluate.mean_loss import LOSS
 from emberge_evaluate.model_ranking import Ranked, Selection, rank_models
+from emberge_evaluate.score_result import find_cost
 from emberge_evaluate.scoring import (
     ModelScoring,
     choose_free_name,
@@ -277,6 +278,7 @@ def _make_artifact(
             "chosen_because": selection.summary,
             "chosen": {files[ranked.name]: described(ranked) for ranked in selection.chosen},
             CHECKPOINTS: list(files.values()),
+            "training_cost": asdict(cost) if (cost := find_cost(best)) else None,
         },
         origin="chosen",
         base=best.base if best is not None else None,

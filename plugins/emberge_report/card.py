@@ -19,7 +19,7 @@ from emberge.model_folder import HUB_ID
 from emberge.wording import Markdown, count_noun, hide_folders, make_printable, to_markdown
 from emberge_hub import find_in_package
 
-from emberge_report.lineage import Parent, TrainingSet, trace_ancestry
+from emberge_report.lineage import Parent, TrainingSet, find_chosen_merge, trace_ancestry
 from emberge_report.markdown import (
     MODEL_NAME_COMMENT,
     write_code_block,
@@ -49,7 +49,8 @@ class CardFacts:
     """Facts of a model for its card.
 
     `name` is the step's name. `roots` are the ancestors outside the run, `data` all data that the model and
-    its parents were trained on, and `record` is the step's artifact.json.
+    its parents were trained on, and `record` is the step's artifact.json. If
+    the step chose a merge, `artifact` is the merge's, and `choice` has the step's own details.
     """
 
     name: str
@@ -59,6 +60,7 @@ class CardFacts:
     roots: tuple[Parent, ...] = ()
     data: tuple[TrainingSet, ...] = ()
     record: Mapping[str, Any] = field(default_factory=dict)
+    choice: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def base(self) -> str:
@@ -82,16 +84,19 @@ def write_card(
 
     Relative references in the artifact start at `recipe_folder`.
     """
-    parents, roots, data = trace_ancestry(artifact, link, recipe_folder)
+    origin, origin_link = find_chosen_merge(artifact, link, recipe_folder)
+    parents, roots, data = trace_ancestry(origin, origin_link, recipe_folder)
+    choice = {} if origin is artifact else artifact.to_record()["details"]
     warnings = tuple(map(hide_folders, artifact.warnings))
     facts = CardFacts(
         name=str(record.get("step") or link.name),
-        artifact=replace(artifact, warnings=warnings),
+        artifact=replace(origin, size=artifact.size, warnings=warnings),
         anatomy=read_anatomy(folder),
         parents=parents,
         roots=roots,
         data=data,
         record=record,
+        choice=choice,
     )
     return draw_card(facts)
 
@@ -189,6 +194,8 @@ def _describe_model(facts: CardFacts) -> Markdown:
     noun = "model" if facts.artifact.adapter is None else "adapter"
     subject = count_noun(count, noun) if is_merge and count else to_markdown(first)
     origin = f"made with emberge by {to_markdown(verb or 'training')} {subject}"
+    if "chosen_from" in facts.choice:
+        origin += f", chosen from {count_noun(facts.choice['chosen_from'], 'model')}"
     if facts.artifact.adapter is not None:
         return Markdown(
             f"A LoRA adapter of {to_markdown(facts.base)}, {origin}. It is no model by itself."
@@ -236,7 +243,7 @@ def _write_options(facts: CardFacts) -> str:
 
     options = {
         key: value
-        for key, value in facts.artifact.to_record()["details"].items()
+        for key, value in {**facts.artifact.to_record()["details"], **facts.choice}.items()
         if key not in _HIDDEN_DETAILS and value not in (None, {}, [])
     }
     if isinstance(facts.artifact.details, MergeDetails):

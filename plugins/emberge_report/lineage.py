@@ -218,6 +218,20 @@ def trace_ancestry(artifact: Artifact, folder: Path, recipe_folder: Path | None)
     )
 
 
+def find_chosen_merge(
+    artifact: Artifact, folder: Path, recipe_folder: Path | None
+) -> tuple[Artifact, Path]:
+    """Return the merge that a step which chooses took, and its folder; else what is given."""
+    if artifact.origin != "chosen" or not artifact.parents:
+        return artifact, folder
+    finder = _ModelFinder(folder.parent, recipe_folder)
+    parent = finder.find_parent(artifact.parents[0], None)
+    ((_, result), *_) = finder.find_results(parent, lambda _: False)
+    if result is None or result[0].origin != "merged" or result[0].adapter is not None:
+        return artifact, folder
+    return result
+
+
 def _trace(
     artifact: Artifact, folder: Path, recipe_folder: Path | None, is_end: Callable[[Parent], bool]
 ) -> Iterator[tuple[Parent, _Result | None]]:

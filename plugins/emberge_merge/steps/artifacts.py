@@ -6,7 +6,7 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from emberge import Artifact, Workspace
 from emberge.contracts import (
@@ -61,7 +61,9 @@ def build_artifact(
     details = MergeDetails(
         strategy=[link.plain() for link in request.strategy],
         weights=weights,
-        model_options=list_model_options(parents, inputs),
+        model_options={
+            p: i.plain_options for p, i in zip(parents, inputs, strict=True) if i.options
+        },
         weight_sum=plan.weight_sum,
         models={p: model.fingerprint for p, (_, model) in zip(parents, members, strict=True)},
         tensors={
@@ -92,14 +94,6 @@ def build_artifact(
         base=_find_base(members, request, base),
         trainings=trainings,
     )
-
-
-def list_model_options(
-    parents: Sequence[str], inputs: Sequence[MergeInput]
-) -> dict[str, dict[str, dict[str, Any]]]:
-    """Return the options of links that each parent has for itself, by parent."""
-    pairs = zip(parents, inputs, strict=True)
-    return {parent: one.plain_options for parent, one in pairs if one.options}
 
 
 def add_sizes(models: Iterable[Model]) -> int | None:

@@ -31,7 +31,6 @@ from emberge_merge.steps.artifacts import (
     compute_training_cost,
     describe_adapter,
     find_trainings,
-    list_model_options,
     name_parents,
 )
 from emberge_merge.steps.merge_options import (
@@ -129,10 +128,7 @@ class MergeAdapters(Step):
         combination = _build_combination(self.strategy)
         report = merge_to_adapter(request, base, workspace, Truncation(self.rank), combination)
         adapted, parents = self.find_adapted_model(), name_parents(members, request.inputs)
-        weights = {
-            parent: report.weights[model.name]
-            for parent, model in zip(parents, request.inputs, strict=True)
-        }
+        pairs = list(zip(parents, request.inputs, strict=True))
         trainings = find_trainings(members)
         return Artifact(
             kind="model",
@@ -140,8 +136,8 @@ class MergeAdapters(Step):
             parents=tuple(dict.fromkeys(parents)),
             details=MergeDetails(
                 strategy=[link.plain() for link in self.strategy],
-                weights=weights,
-                model_options=list_model_options(parents, request.inputs),
+                weights={parent: report.weights[model.name] for parent, model in pairs},
+                model_options={p: i.plain_options for p, i in pairs if i.options},
                 models={p: one.fingerprint for p, (_, one) in zip(parents, members, strict=True)},
                 weights_by_layer=report.findings,
                 training_cost=compute_training_cost(trainings),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -98,6 +99,21 @@ PAGES: dict[str, tuple[str, Callable[[Path, Path, list[Path]], None]]] = {
     "losses": ("lossy", losses),
     "changed": ("rotary", changed),
 }
+
+
+def test_the_card_of_a_chosen_merge_is_that_of_a_merge(
+    bert: Path, berts: list[Path], tmp_path: Path
+) -> None:
+    merge(tmp_path, bert, berts)
+    details = {"chosen_from": 5, "chosen_by": "mean"}
+    chosen = Artifact("model", parents=("boom",), details=details, origin="chosen")
+    text, made = card_of(runs.publish(tmp_path, "best", chosen, bert)), card_of(tmp_path / "boom")
+    assert "\n- merge\n" in text
+    assert re.search(r"by merging \d models, chosen from 5 models\.", text)
+    assert "chosen_by: mean" in text
+    table = made.partition("## Merged from")[2].partition("\n## ")[0]
+    assert table
+    assert table in text
 
 
 @pytest.mark.parametrize("page", PAGES)
