@@ -2,7 +2,8 @@
 
 Every rank draws the same batch and encodes its own rows. Losses that gather get all ranks' embeddings, in the
 same order as with one rank. Each rank's backward pass goes only through its own rows; gradients of the
-weights are then added up. So each step equals the step that one rank alone would take, except for rounding.
+weights are then added up. So each step equals the step that one rank alone would take, except for rounding,
+for each rank's own dropout, and for losses that do not gather.
 """
 
 from __future__ import annotations

@@ -147,6 +147,8 @@ def test_two_ranks_give_the_losses_of_one_and_finish(alone: Run, both: Run) -> N
     assert losses(both.out) == exactly(losses(alone.out))
     assert losses(both.out)[-1] < losses(both.out)[0]
     assert read_results(both.out).keys() == read_results(alone.out).keys()
+    artifacts = (json.loads((run.out / "tuned/artifact.json").read_text()) for run in (alone, both))
+    assert [artifact["details"].get("ranks") for artifact in artifacts] == [None, 2]
     assert both.said.count("tuned: done in") == both.said.count("merged: done in") == 1
     assert not any((both.out / ".work").glob("*"))
 
