@@ -114,7 +114,7 @@ def trained(
         seed=seed,
         last_loss=0.4,
         backbone={"pooling": "mean"},
-        sampler=("BatchShuffle(batch_size=16)",),
+        sampler={"batch_shuffle": {"batch_size": 16}},
         learning_rate=5e-5,
     )
     artifact = Artifact(

@@ -74,6 +74,7 @@ def test_the_card_loads_and_its_front_matter_is_in_the_hubs_form(
     assert data.license is None
     assert "Unknown for stdlib." in card(run.root, "boom").text
     assert "## How it was trained" in card(run.root, "full").text
+    assert "\nsampler: {batch_shuffle: {batch_size: 16}}\n" in card(run.root, "full").text
     assert "| stdlib | retrieval | 800 of 960 | unknown |" in card(run.root, "full").text
     for name in MODELS:
         text = (run.root / name / "README.md").read_text()

@@ -142,7 +142,7 @@ def test_a_card_reads_as_its_page(page: str, bert: Path, berts: list[Path], tmp_
                 "origin": "merged",
                 "details": MergeDetails(strategy=["linear", "keep_base"], weights={}),
             },
-            ("by merging", "- linear\n- keep_base"),
+            ("by merging", "strategy: [linear, keep_base]"),
         ),
     ],
 )
