@@ -176,7 +176,7 @@ class _CorpusWriter:
         self, package: str, definitions: Sequence[Definition], domain: str
     ) -> None:
         documents = _draw_sample(definitions, self._options.test_documents, "documents")
-        dev = [d for d in documents if domain == "in" and _is_dev(d.module)]
+        dev = [d for d in documents if domain == "in" and hash_evenly("dev", d.module) % 4 == 0]
         other_documents = [d for d in documents if d not in dev]
         test = _draw_sample(other_documents, self._options.test_queries, "test")
         if not test:
@@ -205,10 +205,6 @@ class _CorpusWriter:
 
 def _is_held_out(module: str) -> bool:
     return hash_evenly("split", module) < _HELD_OUT * 2**64
-
-
-def _is_dev(module: str) -> bool:
-    return hash_evenly("dev", module) % 4 == 0
 
 
 def _make_ids(definitions: Sequence[Definition]) -> dict[Definition, str]:

@@ -137,12 +137,6 @@ def _map_karcher(shared: _SharedParameters) -> Link:
     return Link("karcher").with_options(max_iter=steps, tol=tolerance)
 
 
-def _map_task_arithmetic(shared: _SharedParameters) -> Link:
-    return Link(
-        "task_arithmetic", shared.read_sum_options()
-    )  # it drops nothing: rescale is nothing
-
-
 def _map_ties(shared: _SharedParameters) -> Equivalent:
     own = {"density": ("trim", "density")}
     if not shared.plain("rescale", False):
@@ -185,17 +179,14 @@ def _map_model_stock(shared: _SharedParameters) -> Link:
     return Link("model_stock").with_options(clamp=False)
 
 
-def _map_passthrough(shared: _SharedParameters) -> Link:
-    return Link("passthrough", shared.read_options(scale="scale"))
-
-
 _MAPPERS: Mapping[str, Callable[[_SharedParameters], Link | Equivalent]] = {
     "linear": _map_linear,
     "slerp": _map_slerp,
     "nuslerp": _map_nuslerp,
     "multislerp": _map_multislerp,
     "karcher": _map_karcher,
-    "task_arithmetic": _map_task_arithmetic,
+    # It drops nothing: rescale is nothing.
+    "task_arithmetic": lambda shared: Link("task_arithmetic", shared.read_sum_options()),
     "ties": _map_ties,
     "dare_linear": _build_drop_mapper("dare_linear", "drop"),
     "dare_ties": _build_drop_mapper("dare_ties", "drop"),
@@ -207,5 +198,5 @@ _MAPPERS: Mapping[str, Callable[[_SharedParameters], Link | Equivalent]] = {
     ),
     "sce": _map_sce,
     "model_stock": _map_model_stock,
-    "passthrough": _map_passthrough,
+    "passthrough": lambda shared: Link("passthrough", shared.read_options(scale="scale")),
 }

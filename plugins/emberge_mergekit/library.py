@@ -91,8 +91,9 @@ def merge_one(
         from mergekit.merge_methods.api import merge_tensors
 
         inputs = [*([] if base is None else [base]), *tensors]
+        gpus = sorted({t.device.index or 0 for t in inputs if t.device.type == "cuda"})
         # The generator is seeded and restored: earlier draws do not change these, nor these the later ones.
-        with _DRAW_LOCK, torch.no_grad(), torch.random.fork_rng(devices=_list_gpus(inputs)):
+        with _DRAW_LOCK, torch.no_grad(), torch.random.fork_rng(devices=gpus):
             torch.manual_seed(seed)
             try:
                 merged: Tensor = merge_tensors(
@@ -105,7 +106,3 @@ def merge_one(
             except (RuntimeError, TypeError, ValueError, KeyError, AssertionError) as error:
                 raise ValueError(f"mergekit's {method} says: {error}") from error
     return merged
-
-
-def _list_gpus(tensors: Sequence[Tensor]) -> list[int]:
-    return sorted({t.device.index or 0 for t in tensors if t.device.type == "cuda"})

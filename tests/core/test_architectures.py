@@ -13,14 +13,13 @@ from emberge.cli.main import main
 from emberge.encoding import TextEmbedder
 from emberge_encoder import TextEncoder
 
-from tests.support import architecture_plugin, pair_evaluator, tiny
+from tests.support import architecture_plugin, tiny
 from tests.support.commands import environment, python
 from tests.support.places import ROOT
 from tests.support.training_data import retrieval
 
 HEAVY = "{'torch', 'transformers', 'tests.support.tiny_architecture'}"
 PLUGIN = Path(architecture_plugin.__file__)
-EVALUATOR = Path(pair_evaluator.__file__)
 RECIPE = """\
 seed: 1
 steps:
@@ -38,7 +37,7 @@ steps:
   scored:
     evaluate:
       models: [$members, $merged]
-      evaluators: [{{pairs: {{data: {data}}}}}]
+      evaluators: {{mean_loss: {{}}}}
 """
 
 
@@ -83,11 +82,11 @@ def test_tables_of_transformers_are_read_from_their_source() -> None:
 def test_check_accepts_a_plugins_model_type_and_names_an_unknown_one(
     recipe: Path, capsys: pytest.CaptureFixture[str], mixer: Path
 ) -> None:
-    assert main(["check", str(recipe), "--plugin", str(PLUGIN), "--plugin", str(EVALUATOR)]) == 0
+    assert main(["check", str(recipe), "--plugin", str(PLUGIN)]) == 0
     said = capsys.readouterr()
     assert "acme_mixer" not in said.out + said.err
     # In a process of its own, to which nobody has registered the model.
-    words = ("-m", "emberge", "check", str(recipe), "--plugin", str(EVALUATOR))
+    words = ("-m", "emberge", "check", str(recipe))
     done = python(*words, env=environment(PYTHONPATH=str(ROOT)), fails=True)
     assert f"{mixer}/config.json" in done.stderr
     assert "'acme_mixer', and no plugin" in done.stderr

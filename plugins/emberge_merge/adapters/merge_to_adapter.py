@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 import torch
@@ -138,17 +138,17 @@ class _AdapterBuilder:
             for tensor in self.merged_plans:
                 if tensor.name in products:
                     self._take_product(tensor, reader)
-        self.warnings += [*report.warnings, *self._list_remarks()]
+        self.warnings += report.warnings
+        if self.left_heads:
+            heads = ", ".join(sorted({find_head(name) for name in self.left_heads}))
+            self.warnings.append(
+                f"the changes of the head {heads} are left out: an adapter here is the trunk's"
+            )
         self.findings = report.findings
         names = self.parts.list_whole_names()
         return {
             n: self._whole[n] if n in self._whole else self._read_base(n, reader) for n in names
         }
-
-    def _list_remarks(self) -> Iterator[str]:
-        if self.left_heads:
-            heads = ", ".join(sorted({find_head(name) for name in self.left_heads}))
-            yield f"the changes of the head {heads} are left out: an adapter here is the trunk's"
 
     def _take_merged(self, name: str, merged: Tensor, reader: TensorReader) -> None:
         """Put a merged tensor into the parts, as factors of its change or whole; threads call this."""
@@ -165,15 +165,12 @@ class _AdapterBuilder:
             )
         is_matrix = merged.dim() == 2 and min(merged.shape) > 1 and name.endswith(".weight")
         if not is_matrix or name in self.saved_names:
-            self._keep_whole(name, merged)
+            with self._lock:
+                self.parts.changed_names.add(name)
+                self._whole[name] = merged.float()
             return
         product = factorise(merged - base.to(merged.dtype), self.truncation)
         self.parts.factors[name.removesuffix(".weight")] = product
-
-    def _keep_whole(self, name: str, merged: Tensor) -> None:
-        with self._lock:
-            self.parts.changed_names.add(name)
-            self._whole[name] = merged.float()
 
     def _take_product(self, tensor: TensorPlan, reader: TensorReader) -> None:
         product = self.products.compute_factors(tensor, reader)

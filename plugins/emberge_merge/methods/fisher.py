@@ -83,7 +83,7 @@ class Fisher(MergeStrategy):
             ]
         )
         shares += _FISHER_FLOOR
-        shares *= _reshape_like(weights, block.tensors)
+        shares *= weights.to(block.tensors).reshape(-1, *[1] * (block.tensors.dim() - 1))
         return _average_weighted(block.tensors, shares)
 
     def _require_entries(self, block: Block) -> None:
@@ -102,11 +102,6 @@ class Fisher(MergeStrategy):
         if information.numel() and not float(information.min()) >= 0:
             raise ValueError(f"the Fisher information of '{model}' holds NaN or negative numbers")
         return information
-
-
-def _reshape_like(values: Tensor, template: Tensor) -> Tensor:
-    """Return one value per model, with shape and dtype to multiply [models, *rows]."""
-    return values.to(template).reshape(-1, *[1] * (template.dim() - 1))
 
 
 def _mean_information(measured: Measures, model: str) -> float:

@@ -62,8 +62,9 @@ class FoundWeights:
         A model with weight zero may be missing.
         """
         name_by_fingerprint = {fingerprint: name for name, fingerprint in models}
+        known = ", ".join(f"'{name}'" for name in self.names.values())
         problems = [
-            f"the weights are for other models: '{name}' is none of {', '.join(self._list_names())}; "
+            f"the weights are for other models: '{name}' is none of {known}; "
             "find them again for these models"
             for fingerprint, name in name_by_fingerprint.items()
             if fingerprint not in self.weights
@@ -78,6 +79,3 @@ class FoundWeights:
                 for key in missing_fingerprints
             ]
         return problems
-
-    def _list_names(self) -> list[str]:
-        return [f"'{name}'" for name in self.names.values()]

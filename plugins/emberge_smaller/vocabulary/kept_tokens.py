@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import unicodedata
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
 from emberge_smaller.vocabulary.subword_vocabulary import SubwordVocabulary
@@ -44,7 +44,8 @@ def choose_tokens(
         kept.add(vocabulary.unknown_token)
     kept |= set(_list_characters(vocabulary, counts))
     if vocabulary.algorithm == "Unigram":
-        kept.add(_find_index_of_lowest_score(vocabulary.scores))
+        scores = [float(score) for _, score in vocabulary.scores]
+        kept.add(scores.index(min(scores)))
     if vocabulary.algorithm == "BPE":
         built = [vocabulary.base[number] for number in kept if number in vocabulary.base]
         kept |= {vocabulary.ids[token] for token in vocabulary.merge_table.list_parts(built)}
@@ -80,7 +81,3 @@ def find_script(character: str) -> str | None:
         return None
     script = unicodedata.name(character, "").partition(" ")[0]
     return None if script in {"", "COMBINING"} else script
-
-
-def _find_index_of_lowest_score(scores: Sequence[tuple[str, str]]) -> int:
-    return min(range(len(scores)), key=lambda number: float(scores[number][1]))
