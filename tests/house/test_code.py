@@ -382,16 +382,8 @@ def test_nothing_names_a_place_on_one_machine_or_is_left_to_do() -> None:
     ] == []
 
 
-@pytest.mark.parametrize(
-    ("line", "found"),
-    [
-        ("see /{}/me/model", True),
-        ("'/{}/x'", True),
-        ("out/{}/states", False),
-        ("/{}s/x", False),
-        ("https://x.org/{}/y", False),
-        ("TO" + "DO: mend it", True),
-    ],
-)
-def test_a_place_is_known_from_a_part_of_a_path(line: str, found: bool) -> None:
-    assert [n for n, _ in traces("a\n" + line.format("work"))] == ([2] if found else [])
+def test_a_place_is_known_from_a_part_of_a_path() -> None:
+    for line in ("see /{}/me/model", "'/{}/x'", "TO" + "DO: mend it"):
+        assert [n for n, _ in traces("a\n" + line.format("work"))] == [2], line
+    for line in ("out/{}/states", "/{}s/x", "https://x.org/{}/y"):
+        assert [*traces("a\n" + line.format("work"))] == [], line

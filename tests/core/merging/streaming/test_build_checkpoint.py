@@ -16,8 +16,7 @@ from emberge.tensor_files import DerivedTensor, FileSource, TensorReader, Tensor
 from safetensors import safe_open
 from safetensors.torch import load_file
 
-from tests.support import built, tiny
-from tests.support.built import Mean
+from tests.support import tiny
 from tests.support.whole import files, move_trunk
 
 if TYPE_CHECKING:
@@ -25,6 +24,51 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 INNER = "encoder.layer.1.intermediate.dense.weight"
+
+
+EXPERTS = 4
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Mean(DerivedTensor):
+    """The mean of tensors of one shape."""
+
+    of: tuple[TensorSpec, ...]
+
+    def compute(self, reader: RowReader, rows: range, into: Tensor) -> None:
+        one = into.new_empty(into.shape)
+        into.zero_()
+        for spec in self.of:
+            reader.read(spec, rows.start * into.shape[1], one.view(-1))
+            into += one
+        into /= len(self.of)
+
+
+def upcycled(checkpoint: Checkpoint, inner: str, reader: TensorReader) -> list[TensorJob]:
+    """Copies of all tensors, of the one called `inner` for each expert, and the mean of those like it."""
+    specs = checkpoint.specs
+    jobs: list[TensorJob] = [
+        CopyJob(spec, FileSource("dense", spec, reader))
+        for name, spec in specs.items()
+        if name != inner
+    ]
+    source = FileSource("dense", specs[inner], reader)
+    jobs += [
+        CopyJob(source.spec.with_name(f"experts.{expert}.weight"), source)
+        for expert in range(EXPERTS)
+    ]
+    like = tuple(spec for spec in specs.values() if spec.shape == source.spec.shape)
+    mean = Mean("mean.weight", source.spec.shape, "float32", of=like)
+    return [*jobs, CopyJob(mean, FileSource("the mean", mean, reader))]
+
+
+def build(dense: Path, out: Path, **settings: Any) -> Path:
+    """Build the upcycled checkpoint of a dense one at `out`."""
+    template = Checkpoint(dense)
+    with TensorReader() as reader:
+        jobs = upcycled(template, INNER, reader)
+        build_checkpoint(jobs, out, template=template, key="upcycled", **settings)
+    return out
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,15 +89,11 @@ def dense(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tiny.projected(tmp_path_factory.mktemp("dense") / "model")
 
 
-def build(dense: Path, out: Path, **settings: Any) -> Path:
-    return built.build(dense, out, INNER, **settings)
-
-
 def test_a_copy_an_expert_and_a_mean_make_a_whole_folder(dense: Path, tmp_path: Path) -> None:
     out = build(dense, tmp_path / "out")
     own, found = load_file(dense / "model.safetensors"), load_file(out / "model.safetensors")
     assert found.keys() == own.keys() - {INNER} | {
-        *(f"experts.{expert}.weight" for expert in range(built.EXPERTS)),
+        *(f"experts.{expert}.weight" for expert in range(EXPERTS)),
         "mean.weight",
     }
     for name, tensor in found.items():
