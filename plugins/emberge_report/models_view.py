@@ -17,13 +17,6 @@ Looks = Mapping[str, Look]
 _MOST_CURVES = 8
 
 
-def format_last_loss(model: ReportedStep) -> str:
-    """Return the smoothed loss at a training's end: the mean of the last twentieth."""
-    smoothed = smooth(model.curves.get("loss", ()))
-    tail = [value for _, value in smoothed[-max(1, len(smoothed) // 20) :]]
-    return f"{sum(tail) / len(tail):.4g}" if tail else "–"
-
-
 def draw_losses(report: ReportData, looks_by_name: Looks) -> list[Markup]:
     """Return charts of the losses of all trainings that logged two losses, between which a line can lead."""
     curves = {

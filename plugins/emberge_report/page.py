@@ -25,7 +25,7 @@ _MOST_PANELS = 12
 _STRONG_ORIGINS: tuple[ModelOrigin, ...] = ("merged", "trained", "chosen")
 _NOUNS: Mapping[ModelOrigin, str] = {"trained": "training", "chosen": "choice", "merged": "merge"}
 # Details of a model that are shown as a picture or a table already.
-_DRAWN_DETAILS = {"training_cost", "weights_by_layer"}
+_DRAWN_DETAILS = {"training_cost", "weights_by_layer", "last_loss", "seconds"}
 # Keys of a report's own provenance that concern the report alone.
 _REPORT_KEYS = {"step", "kind", "fingerprint", "plugins", "versions"}
 _NUMBER = re.compile(r"[-+\N{MINUS SIGN}]?[\d.,]*(e[-+]\d+)?( ?%)?|–")
@@ -94,7 +94,6 @@ def _open_templates() -> Environment:
         "score_table": build_table,
         "difference_tables": lambda scores: [*build_difference_tables(scores)],
         "losses": models_view.draw_losses,
-        "last_loss": models_view.format_last_loss,
         "layers": models_view.list_layers,
         "distances": models_view.draw_distances,
         "weights": models_view.list_weights,
@@ -118,7 +117,7 @@ def _find_word_columns(table: FigureTable) -> Collection[int]:
 
 def _list_shown_details(model: ReportedStep) -> list[tuple[str, Any]]:
     return [
-        (key, value)
+        ("examples seen" if key == "examples" else key, value)
         for key, value in model.artifact.to_record()["details"].items()
         if key not in _DRAWN_DETAILS and value not in (None, [], {}, "")
     ]
