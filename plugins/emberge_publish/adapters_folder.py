@@ -9,25 +9,10 @@ from itertools import combinations
 from pathlib import Path
 from typing import Any
 
-from emberge import (
-    Artifact,
-    CheckpointError,
-    Model,
-    ModelRef,
-    Preflight,
-    Problem,
-    StepRef,
-    Workspace,
-)
+from emberge import Artifact, CheckpointError, ModelRef, Preflight, Problem, StepRef, Workspace
 from emberge.contracts import TrainingDetails
 from emberge.files import write_json, write_text
-from emberge.merging import (
-    MergeInput,
-    Tokenizer,
-    build_result,
-    describe_base,
-    open_model,
-)
+from emberge.merging import MergeInput, Tokenizer, build_result, describe_base, open_model
 from emberge.model_folder import (
     ADAPTER_CONFIG,
     ADAPTER_WEIGHTS,
@@ -42,8 +27,8 @@ from emberge.tensor_names import PEFT_PREFIX
 from emberge.wording import hide_folders
 
 _FOLDER, _SETTINGS = "adapters", "config_sentence_transformers.json"
-# What load_adapter reads and set_adapter switches; biases and modules saved whole would stay switched on.
 _DORA = ".lora_magnitude_vector"
+# What load_adapter reads and set_adapter switches; biases and modules saved whole would stay switched on.
 _FACTOR = re.compile(r"(?P<module>.+)\.lora_(?:embedding_)?[AB](?:\.weight)?")
 # Prompts that encode_query and encode_document take by themselves; a model without them has empty ones.
 _IMPLIED_PROMPTS = dict.fromkeys(("query", "document", "passage", "corpus"), "")
@@ -170,23 +155,21 @@ def write_adapters_folder(
     tensors = [spec.with_name(name) for name, spec in template.specs.items()]
     key = [one.fingerprint for one in models.values()]
     build_result(workspace, tensors, template=template, key=key, complete=complete)
+    facts = {n: _describe_adapter(adapters[n], one.artifact) for n, one in models.items()}
     base = find_adapted_base(next(iter(models.values())), next(iter(adapters.values())))
     return Artifact(
         kind="file",
         parents=(base.reference or base.name, *(one.text for one in adapters.values())),
-        details={
-            "adapters": {name: _describe_adapter(adapters[name], models[name]) for name in models}
-        },
+        details={"adapters": facts},
         origin="changed",
         made_by=f"adding the adapters {', '.join(adapters)} to",
         base=base,
     )
 
 
-def _describe_adapter(reference: ModelRef, model: Model) -> dict[str, Any]:
+def _describe_adapter(reference: ModelRef, artifact: Artifact | None) -> dict[str, Any]:
     """Return how an adapter came about, as far as its artifact states it."""
     facts: dict[str, Any] = {"from": reference.text}
-    artifact = model.artifact
     if artifact is not None and artifact.adapter is not None:
         facts["rank"] = max(artifact.adapter.ranks.values(), default=0)
     if artifact is not None and isinstance(artifact.details, TrainingDetails):

@@ -62,10 +62,8 @@ class Publish(Step):
                     f"'{option}' has no effect with 'adapters', which are not uploaded; give it to "
                     f"`emberge publish DIR OWNER/NAME{flag}`"
                 )
-        if self.model is None and not self.adapters:
-            raise ValueError("give a 'model' and its 'name', or 'adapters'")
-        if self.model is not None and (self.adapters or not self.name):
-            raise ValueError("give a model's 'name' on the hub, and no 'adapters'")
+        if bool(self.model) == bool(self.adapters) or bool(self.model) != bool(self.name):
+            raise ValueError("give a 'model' and its 'name' on the hub, or 'adapters'")
 
     def list_upload_places(self) -> Sequence[str]:
         return (self.name,) if self.name else ()
