@@ -16,6 +16,9 @@ from emberge.results import read_artifact
 from emberge_export import export_step, model_exporter
 from numpy.typing import NDArray
 from safetensors.torch import load_file, save_file
+from sentence_transformers import SentenceTransformer
+
+from tests.support.page_code import run_block
 
 needs_onnx = pytest.mark.usefixtures("onnx")
 
@@ -51,7 +54,9 @@ def figures_of(folder: Path) -> Any:
 
 @pytest.mark.slow
 @needs_onnx
-def test_every_exported_file_gives_torchs_embeddings(place: Path, plugins: Plugins) -> None:
+def test_every_exported_file_gives_torchs_embeddings(
+    place: Path, plugins: Plugins, monkeypatch: pytest.MonkeyPatch
+) -> None:
     result = run(place, "float32, float16, int8", plugins)
     found = figures_of(result)
     assert found.keys() == {"torch", "float32", "float16", "int8"}
@@ -64,6 +69,10 @@ def test_every_exported_file_gives_torchs_embeddings(place: Path, plugins: Plugi
     assert all(one["megabytes"] > 0 for one in found.values())
     card = (result / "README.md").read_text()
     assert re.search(rf"least_cosine: {found['float16']['least_cosine']}", card)
+    monkeypatch.chdir(place)
+    names = run_block("howto/export.md", "onnxruntime")
+    expected = SentenceTransformer(str(result), device="cpu").encode(names["texts"])
+    assert np.allclose(names["vectors"], expected, atol=1e-4)
 
 
 @pytest.mark.slow

@@ -13,8 +13,10 @@ from emberge import CheckpointError, Plugins, check_recipe, parse_recipe, run_re
 from emberge.files import read_json, write_json
 from emberge.results import read_artifact
 from numpy.typing import NDArray
+from sentence_transformers import SentenceTransformer
 from tokenizers import Regex, Tokenizer, models, normalizers, pre_tokenizers, processors, trainers
 
+from tests.support.page_code import run_block
 from tests.support.tiny import minilm, shaken, write_modules
 
 for _package in ("gguf", "xllamacpp"):
@@ -212,8 +214,8 @@ def parse(folder: Path, plugins: Plugins, options: str = "") -> Any:
     return parse_recipe(text, plugins, path=folder.parent / "recipe.yaml")
 
 
-def test_the_step_writes_one_file_and_states_its_cosines(
-    bert: Path, tmp_path: Path, plugins: Plugins
+def test_the_step_writes_one_file_which_the_page_reads_and_states_its_cosines(
+    bert: Path, tmp_path: Path, plugins: Plugins, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     recipe = parse(bert, plugins, ", precision: q8_0")
     result = Path(run_recipe(recipe, tmp_path / "out", plugins, quiet=True)["served"])
@@ -222,6 +224,10 @@ def test_the_step_writes_one_file_and_states_its_cosines(
     assert artifact is not None
     assert artifact.details["exported"].keys() == {"torch", "q8_0"}
     assert artifact.details["exported"]["q8_0"]["least_cosine"] > 0.99
+    monkeypatch.chdir(tmp_path)
+    names = run_block("howto/export.md", "xllamacpp")
+    expected = SentenceTransformer(str(result), device="cpu").encode(["how to sort a list"])
+    assert ((expected * names["vectors"]).sum(1) > 0.99).all()
 
 
 def change(folder: Path, tmp_path: Path, file: str, **changes: Any) -> Path:
