@@ -173,6 +173,7 @@ def _describe_adapter(reference: ModelRef, artifact: Artifact | None) -> dict[st
     if artifact is not None and artifact.adapter is not None:
         facts["rank"] = max(artifact.adapter.ranks.values(), default=0)
     if artifact is not None and isinstance(artifact.details, TrainingDetails):
+        facts["loss"] = artifact.details.loss
         facts["examples"] = {name: used.rows for name, used in artifact.details.datasets.items()}
     return facts
 
