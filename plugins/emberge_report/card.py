@@ -9,7 +9,7 @@ import json
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from functools import cache, partial
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -249,11 +249,14 @@ def _write_options(facts: CardFacts) -> str:
     if isinstance(facts.artifact.details, MergeDetails):
         chain = list(facts.artifact.details.strategy)
         options = {"strategy": chain[0] if len(chain) == 1 else chain, **options}
-    dump = partial(
-        yaml.safe_dump, allow_unicode=True, sort_keys=False, default_flow_style=True, width=100
-    )
     # One option a line, as a recipe may write it; the braces are those of the whole mapping.
-    return "\n".join(dump({key: v}).strip()[1:-1] for key, v in hide_folders(options).items())
+    lines = []
+    for key, one in hide_folders(options).items():
+        line: str = yaml.safe_dump(
+            {key: one}, sort_keys=False, allow_unicode=True, default_flow_style=True, width=100
+        )
+        lines.append(line.strip()[1:-1])
+    return "\n".join(lines)
 
 
 def _format_row_count(data: TrainingSet) -> str:
