@@ -8,14 +8,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from emberge import Machine, load_plugins, parse_recipe, run_recipe
+from emberge import Machine
 from emberge_local import StepProcess, StepRequest
 
-from tests.support.launched import PLUGIN
-from tests.support.result_folders import folders
-
 # Early ones of the standard library, of others, and our own.
-NAMES = ("json", "socket", "xxhash", "numpy", "torch", "pluggy", "emberge", "emberge_ray")
+NAMES = ("json", "socket", "xxhash", "numpy", "torch", "pluggy", "emberge", "emberge_local")
 PLANTED = """\
 import pathlib
 pathlib.Path(__file__).with_suffix(".ran").touch()
@@ -65,19 +62,3 @@ def test_ranks_import_nothing_from_the_current_folder(planted: Path) -> None:
     done = subprocess.run([sys.executable, "-P", "-c", code], capture_output=True, check=False)
     reached = (b"arguments are required: RECIPE", b"rank 1 has ended (exit code 2)")
     assert any(words in done.stderr for words in reached), "it came as far as its command"
-
-
-@pytest.mark.slow
-def test_the_workers_of_a_ray_cluster_import_nothing_from_the_current_folder(
-    planted: Path, tmp_path: Path
-) -> None:
-    pytest.importorskip("ray", reason="needs the extra ray: pip install 'emberge[ray]'")
-    from emberge_ray import Ray
-
-    plugins = load_plugins([PLUGIN])
-    recipe = parse_recipe("steps: {a: {wait: {name: a, ticks: 1}}}", plugins)
-    machine = Machine(workers=2)
-    results = folders(
-        run_recipe(recipe, tmp_path / "out", plugins, machine=machine, quiet=True, executor=Ray())
-    )
-    assert (results["a"] / "name").read_text() == "a"

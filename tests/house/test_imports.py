@@ -50,7 +50,7 @@ PLUGIN_ROOMS = {
     for name, others in table("plugin", "may import").items()
 }
 MODULES = {source.module: source for source in sources(CORE)}
-PEERS = {"mteb": "emberge_mteb", "mergekit": "emberge_mergekit", "ray": "emberge_ray"}
+PEERS = {"mteb": "emberge_mteb", "mergekit": "emberge_mergekit"}
 # Words of everyday English, which an option or a message of the core may use, and a library.
 EVERYDAY = {
     *("train", "merge", "evaluate", "report", "select", "group", "keep", "local", "mixed"),

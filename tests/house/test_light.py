@@ -18,7 +18,6 @@ HEAVY = (
     "pandas",
     "peft",
     "pyarrow",
-    "ray",
     "scipy",
     "sentence_transformers",
     "sklearn",

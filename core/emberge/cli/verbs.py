@@ -75,7 +75,7 @@ VERBS: dict[str, Verb] = {
         ),
         machine=True,
         machine_options=(
-            VerbOption("--launcher", "run steps side by side: local, ray", "NAME"),
+            VerbOption("--launcher", "run steps side by side: local, or a plugin's", "NAME"),
             VerbOption(
                 "--ranks", "train by N processes, one a GPU", "N", build_number_reader(Count)
             ),
