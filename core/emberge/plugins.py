@@ -200,10 +200,6 @@ class Plugins:
         """
         module, content = _import_file(file)
         self.register(module, file.stem, f"file {file.name}", content=content)
-        if not self.manager.get_hookcallers(module):
-            raise PluginError(
-                f"{file} adds nothing: it has no hook, such as `register_losses = make_hook(mine=Mine)`"
-            )
         self.files = (*self.files, file)
 
     def of(self, *kinds: str) -> dict[str, list[Component]]:

@@ -22,11 +22,13 @@ def hear_event(event: Event) -> None:
         from emberge.results import OutFolder
 
         from emberge_report.card import write_card
-        from emberge_report.card_scores import insert_section
 
         record = {**event.provenance, "component": event.provenance.get("kind")}
         link = OutFolder(event.out).locate_link(event.step)
         card = write_card(link, event.folder, event.artifact, record, event.origin)
         path = event.folder / "README.md"
-        card = insert_section(card, path.read_text("utf-8")) if path.is_file() else card
+        if path.is_file():
+            from emberge_report.card_scores import insert_section
+
+            card = insert_section(card, path.read_text("utf-8"))
         write_text(path, card, durable=False)

@@ -330,7 +330,6 @@ def test_a_bare_file_is_a_plugin_and_stands_in_for_no_module(tmp_path: Path) -> 
         ("gone.py", None, "gone.py: there is no such plugin file"),
         ("fails.py", "raise KeyError('x')", "fails.py: the plugin cannot be imported: KeyError"),
         ("notes.txt", "text", "notes.txt: a plugin is a Python file, and its name ends with .py"),
-        ("idle.py", "import emberge\n", "idle.py adds nothing: it has no hook"),
         ("leaves.py", "import sys\nsys.exit(0)\n", "leaves.py"),
     ],
 )

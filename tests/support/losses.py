@@ -60,6 +60,7 @@ LOSSES: Mapping[str, tuple[Loss, Mapping[str, bool]]] = {
     "mid_nce, guided": (MidNCE(loss=(KLDistillation(guide=GUIDE),), least_score=0.5), {}),
     "binary_cross_entropy": (BinaryCrossEntropy(scale=5), {}),
     "flops": (FLOPS(documents=0.5, queries=0.25), {}),
+    "spread_out": (SpreadOut(), {}),
     "margin_mse": (MarginMSE(), {}),
     "kl_distillation": (KLDistillation(), {}),
     "kl_distillation, guided": (KLDistillation(guide=GUIDE), {}),

@@ -252,7 +252,7 @@ def test_each_member_is_trained_on_its_cluster_and_they_are_merged(
 
 def test_the_page_shows_the_study(finished: Mapping[str, Path]) -> None:
     page = (finished["page"] / "report.html").read_text()
-    assert "What study found" in page
+    assert "Figures of study" in page
     assert "Every way to cut the tree" in page
     assert not re.search(r"url\(|@import|https?:", page)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import TypeVar
 
@@ -106,7 +106,7 @@ def open_session(
         objective = Objective(job.losses, [d.info for d in datasets])
         if computes_losses:
             _require_columns(plan, tables, objective)
-            _warn_of_lone_ranks(objective, infos, ranks, warn)
+            _warn_of_lone_ranks(objective, plan.sizes, ranks, warn)
         # The longest text decides how large a chunk can be.
         fitted_settings = fit_token_budget(
             work, settings, encoder, [*tables.values(), *windows.values()], ranks
@@ -250,14 +250,14 @@ def _plan_batches(job: FitJob, pool: Pool, warn: Warn | None) -> BatchPlan:
 
 
 def _warn_of_lone_ranks(
-    objective: Objective, infos: Sequence[DatasetInfo], ranks: RankGroup, warn: Warn | None
+    objective: Objective, names: Iterable[str], ranks: RankGroup, warn: Warn | None
 ) -> None:
     """Warn of losses that do not see the rows of other ranks."""
-    losses = [loss for info in infos for loss in objective.of(info.name) if not loss.cross_rank]
-    names = ", ".join(dict.fromkeys(type(loss).__name__ for loss in losses))
-    if names and warn and ranks.is_first and ranks.size > 1:
+    losses = [loss for name in names for loss in objective.of(name) if not loss.cross_rank]
+    listed = ", ".join(dict.fromkeys(type(loss).__name__ for loss in losses))
+    if listed and warn and ranks.is_first and ranks.size > 1:
         warn(
-            f"{names} compares the rows of each of {ranks.size} ranks alone; cross_rank: true compares all"
+            f"{listed} compares the rows of each of {ranks.size} ranks alone; cross_rank: true compares all"
         )
 
 

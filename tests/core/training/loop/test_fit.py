@@ -258,5 +258,6 @@ def test_a_loss_that_sees_one_ranks_rows_alone_is_warned_about() -> None:
     infos, said = [retrieval().info, similarity().info], list[str]()
     for gathers, size in (True, 2), (False, 1), (False, 2):
         losses = PerDataset(default=LOSSES.default, by_task={"sts": (CoSENT(cross_rank=gathers),)})
-        _warn_of_lone_ranks(Objective(losses, infos), infos, RankGroup(size=size), said.append)
+        objective, names = Objective(losses, infos), [info.name for info in infos]
+        _warn_of_lone_ranks(objective, names, RankGroup(size=size), said.append)
     assert [text.split()[0] for text in said] == ["CoSENT"]
