@@ -21,7 +21,7 @@ _ERROR_PREFIX = "error: "
 _RANK_VARIABLE, _SIZE_VARIABLE, _STARTER_VARIABLE = "RANK", "WORLD_SIZE", "EMBERGE_RANKS_STARTER"
 # Address at which ranks of this machine find each other.
 _LOCAL_ADDRESS = "127.0.0.1"
-# Errors that are kept until the process ends, with what torch's launcher has in its frames.
+# Errors of torch's launcher, kept until the process ends, as their frames own its timer.
 _KEPT_ERRORS: list[BaseException] = []
 _START_REMEDY = "start by torchrun or accelerate launch, or use --ranks"
 

@@ -1,4 +1,4 @@
-"""A base with several adapters in one folder: what they must share, and the step's result."""
+"""Check and write a folder with one base and several adapters, which can be switched."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ _WHOLE = "'{}' is a whole model; train it with `lora`, or make an adapter of it 
 
 
 def check_adapters(adapters: Mapping[str, ModelRef], context: Preflight) -> Iterator[Problem]:
-    """Yield the problems of adapters that are to be in one folder, as far as they exist already."""
+    """Yield the problems of putting adapters into one folder; adapters still to be made have none."""
     inputs = []
     for name, reference in adapters.items():
         base, adapter = context.adapted_model(reference), context.adapter(reference)

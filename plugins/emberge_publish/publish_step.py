@@ -139,5 +139,5 @@ class Publish(Step):
         self, workspace: Workspace, lines: Sequence[str], details: dict[str, Any]
     ) -> Artifact:
         (workspace.folder / TABLE).write_text("\n".join(lines) + "\n", encoding="utf-8")
-        parents = tuple(map(str, (self.model, *self.adapters.values())[not self.model :]))
+        parents = tuple(map(str, filter(None, (self.model, *self.adapters.values()))))
         return Artifact(kind="file", parents=parents, details=details, table=TABLE)

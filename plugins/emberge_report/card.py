@@ -49,8 +49,8 @@ class CardFacts:
     """Facts of a model for its card.
 
     `name` is the step's name. `roots` are the ancestors outside the run, `data` all data that the model and
-    its parents were trained on, and `record` is the step's artifact.json. If
-    the step chose a merge, `artifact` is the merge's, and `choice` has the step's own details.
+    its parents were trained on, and `record` is the step's artifact.json. If the step chose a merge,
+    `artifact` is the merge's, and `choice` has the step's own details.
     """
 
     name: str

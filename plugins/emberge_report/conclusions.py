@@ -61,7 +61,7 @@ def _describe_pair(pair: Comparison) -> Markup:
 
 
 def write_verdicts(scores: Scores) -> list[Markup]:
-    """Return a sentence on each requirement, those that are not met first."""
+    """Return a sentence for each requirement, unmet ones first."""
     verdicts = sorted(scores.requirements, key=lambda one: one.met)
     words = {True: Markup("Required and met: {}"), False: Markup("<b>Not met: {}</b>")}
     return [words[one.met].format(one.text) for one in verdicts]

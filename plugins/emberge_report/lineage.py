@@ -221,7 +221,7 @@ def trace_ancestry(artifact: Artifact, folder: Path, recipe_folder: Path | None)
 def find_chosen_merge(
     artifact: Artifact, folder: Path, recipe_folder: Path | None
 ) -> tuple[Artifact, Path]:
-    """Return the merge that a step which chooses took, and its folder; else what is given."""
+    """Return the merge that a `select` step chose, with its folder; the arguments for any other step."""
     if artifact.origin != "chosen" or not artifact.parents:
         return artifact, folder
     finder = _ModelFinder(folder.parent, recipe_folder)

@@ -97,7 +97,7 @@ def describe_task(task: ScoredTask | None) -> str:
 
 
 def format_fact(cell: ScoreCell, row: ScoreRow, less_is_better: bool) -> str:
-    """Return a number about a whole model: what it forgot, or the cost of its training."""
+    """Return the text of a figure of a whole model: its forgetting or its training cost."""
     if cell.value is None or row.quantity == "cost":
         return "–" if cell.value is None else f"{cell.value:.3g}"
     return format_difference(cell.value, less_is_better, cell.interval)

@@ -95,7 +95,7 @@ class Block:
     """Entries of statistics files for this layer or tensor, by label or model, read on first use; of an entry
     with as many rows as the tensor only the block's rows."""
     index: int = 0
-    """The number, from 0, of the block's granule; a granule is the rows that are measured at once."""
+    """The index of the block's granule (rows that are measured together), from 0."""
     seed: int = 0
     fingerprints: tuple[str, ...] = ()
     """One content fingerprint per model, used as a key of its random masks."""
