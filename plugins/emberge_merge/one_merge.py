@@ -13,6 +13,7 @@ from contextlib import suppress
 from dataclasses import fields, replace
 from functools import partial
 from pathlib import Path
+from shlex import quote
 from typing import Any
 
 from emberge import (
@@ -59,6 +60,7 @@ _TYPED_OPTIONS = {"models": "merge", "weights": "--weight", "out_dtype": "--dtyp
 # What `merge` takes with a method of mergekit.
 _OPTIONS_WITH_METHOD = frozenset({"method", "base_model", "parameters", "out_dtype"})
 _OPTION_IN_PLACE = re.compile(r"^merge\.(?:strategy\.\w+\.)?(\w+)")
+_OPTION_AS_YAML = re.compile(r"`(missing|rules): ([^`]+)`")
 _OPTION_IN_TEXT = re.compile(
     r"(?:under|with|as) '(base|template|tokenizer)'(?! \w)|option '(weights|out_dtype)' of step 'merge'"
 )
@@ -210,7 +212,7 @@ def _name_options_as_typed(text: str) -> str:
     def name(option: str) -> str:
         return _TYPED_OPTIONS.get(option, f"--set {option}")
 
-    text = re.sub(rf"(--set '?){STEP_ID}\.merge\.", r"\1", text)
+    text = _OPTION_AS_YAML.sub(lambda found: f"`--set {quote(f'{found[1]}={found[2]}')}`", text)
     text = _OPTION_IN_PLACE.sub(lambda found: name(found[1]), text)
     return _OPTION_IN_TEXT.sub(
         lambda found: f"by {name(found[1])}" if found[1] else f"option {name(found[2])}", text

@@ -120,14 +120,14 @@ def test_an_unused_head_needs_no_base(tmp_path: Path) -> None:
         for i, n in enumerate("cd", start=4)
     ]
     said = problems(*classifiers, **given)
-    assert "rules=[{filter: classifier, strategy: linear}]" in said
+    assert "rules: [{filter: classifier, strategy: linear}]" in said
     assert "\n" not in said, "one line for all of a head"
     projected = [tiny.projected(tmp_path / n, seed=i) for i, n in enumerate("ef")]
     bare = {**given, "base": MergeInput("base", tmp_path / ".e")}
     said = problems(*projected, **bare)
     parts = ("2_Dense", "3_LayerNorm", "4_Dense")
     rules = ", ".join(f"{{filter: {part}, strategy: linear}}" for part in parts)
-    assert said.endswith(f"(`--set 'rules=[{rules}]'`)")
+    assert said.endswith(f"(`rules: [{rules}]`)")
     assert "\n" not in said
 
 

@@ -73,7 +73,7 @@ class TensorMatcher:
                 rules = ", ".join(
                     f"{{filter: {p}, strategy: linear}}" for p in self.lacking_in_base
                 )
-                hint = f"merge it by a rule that needs no base (`--set 'rules=[{rules}]'`)"
+                hint = f"merge it by a rule that needs no base (`rules: [{rules}]`)"
             lacking_names = [name for names in self.lacking_in_base.values() for name in names]
             self.names_by_problem[f"the base lacks it; {hint}"] = lacking_names
         self.matched.problems += (
@@ -264,7 +264,7 @@ class TensorMatcher:
         quoted_names = ", ".join(f"'{name}'" for name in lacking)
         hint = "merge models of one architecture"
         if self.request.missing == "strict":
-            hint += ", or set missing: average_present (`--set missing=average_present`)"
+            hint += ", or give `missing: average_present`"
         return f"{quoted_names} {'lacks' if len(lacking) == 1 else 'lack'} it; {hint}"
 
     def _plan_without_base(self, tensor: TensorPlan) -> TensorPlan | None:

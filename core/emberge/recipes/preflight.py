@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import os
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -262,9 +261,6 @@ class _StepCheck:
             return None
 
     def problem(self, message: str, option: str = "") -> Problem:
-        # A method names its option alone, and a command line also the step.
-        path = f"{self._step.id}.{self._step.kind.rpartition(':')[2]}."
-        message = re.sub(r"`--set '?", lambda found: found[0] + path, message)
         return Problem(message, self.where(option))
 
     def warning(self, message: str, option: str = "") -> Problem:

@@ -156,7 +156,7 @@ def test_a_tensor_the_base_lacks_is_a_problem_and_one_only_it_has_is_left_out(
     twins = [shutil.copytree(one, tmp_path / f"{one.name}-twin") for one in (a, b)]
     said = problems(a, twins[0], base=MergeInput("b", b), strategy=(TaskArithmetic(),))
     assert said.startswith("v: the base lacks it; merge it by a rule that needs no base")
-    assert "rules=[{filter: v, strategy: linear}]" in said
+    assert "rules: [{filter: v, strategy: linear}]" in said
     found = plan(b, twins[1], base=MergeInput("base", base), strategy=(TaskArithmetic(),))
     assert not found.problems
     assert found.dropped == ("v",)

@@ -74,8 +74,7 @@ def pickled_model(place: Path) -> str:
 
 CASES: dict[str, Change | str] = {
     "LayerNorm.weight: 'other' has shape [5], 'bert' has [32]": another_shape,
-    "'other' lacks it; merge models of one architecture, or set missing: average_present (`--set "
-    "merged.merge.missing=average_present`)": missing,
+    "'other' lacks it; merge models of one architecture, or give `missing: average_present`": missing,
     'is "table" in one and "cat" in the other': clashing_ids,
     "emberge safetensors": pickled_model,
     "'./oter': there is no such folder": merge("./bert", "./oter"),
@@ -102,4 +101,4 @@ def test_a_bad_input_is_named_before_any_work(expected: str, place: Path, capsys
 def test_a_verb_names_the_option_that_it_takes(place: Path, capsys: Capture) -> None:
     missing(place)
     assert main(["merge", "./bert", "./other", "--out", "out"]) == 2
-    assert "(`--set missing=average_present`)" in capsys.readouterr().err
+    assert "or give `--set missing=average_present`" in capsys.readouterr().err
