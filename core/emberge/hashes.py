@@ -165,7 +165,7 @@ class HashCache:
 
 
 WRITERS_CACHE: ContextVar[HashCache | None] = ContextVar("writers_cache", default=None)
-"""The cache for hashes of weights that are being written; None if they are not hashed."""
+"""Where the hashes of weights are noted while they are written; None if they are not hashed."""
 
 
 @contextmanager

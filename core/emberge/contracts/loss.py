@@ -129,6 +129,11 @@ class Loss:
         return frozenset()
 
     @property
+    def compares_rows(self) -> bool:
+        """False if the loss of a row does not depend on other rows, so that `cross_rank` changes nothing."""
+        return True
+
+    @property
     def takes_single_texts(self) -> bool:
         """True if the loss also learns from rows that have only an anchor, as those of the task `text`."""
         return False

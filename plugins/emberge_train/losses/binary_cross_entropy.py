@@ -17,8 +17,7 @@ class BinaryCrossEntropy(Loss):
 
     The mean over anchors and their positives and negatives of -y log s - (1 - y) log(1 - s), where s is the
     sigmoid of `scale` times the similarity. y is the text's score in the data, 0 to 1; without one it is 1
-    for a positive and 0 for a negative. It is the usual loss of rerankers. By default each rank compares only
-    its own rows.
+    for a positive and 0 for a negative. It is the usual loss of rerankers.
 
     Example:
         data: ./mined.jsonl
@@ -30,6 +29,7 @@ class BinaryCrossEntropy(Loss):
     scale: Positive = 1.0
     """Factor of the similarities; 20 suits cosines."""
     cross_rank: bool = False
+    compares_rows = False
     needs = frozenset({"judgement"})
     kinds = ALL_KINDS
 

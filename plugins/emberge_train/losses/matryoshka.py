@@ -57,6 +57,10 @@ class OuterLoss(Loss):
         return frozenset().union(*(inner_loss.in_batch_tasks for inner_loss in self.loss))
 
     @property
+    def compares_rows(self) -> bool:
+        return any(inner_loss.compares_rows for inner_loss in self.loss)
+
+    @property
     def takes_single_texts(self) -> bool:
         return all(inner_loss.takes_single_texts for inner_loss in self.loss)
 

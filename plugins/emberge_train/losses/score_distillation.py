@@ -20,8 +20,7 @@ class MarginMSE(Loss):
 
     The loss is the mean over rows of the mean over a row's positives c and negatives k of ((s(c) - s(k)) -
     (t(c) - t(k)))², where t are the teacher's scores in the data and s are the similarities to the anchor.
-    Scores in the data are scaled to 0–1, about the range of cosines of similar texts. By default each rank
-    compares only its own rows.
+    Scores in the data are scaled to 0–1, about the range of cosines of similar texts.
 
     Example:
         data: ./scored.jsonl
@@ -29,6 +28,7 @@ class MarginMSE(Loss):
     """
 
     cross_rank: bool = False
+    compares_rows = False
     needs = frozenset({"negative", "positive_score", "negative_score"})
     kinds = ALL_KINDS
 
@@ -48,8 +48,7 @@ class KLDistillation(GuidedLoss):
 
     The loss is the mean over rows of sum_c p_c (log p_c - log q_c) over a row's positives and negatives, with
     p the softmax of the teacher's scores in the data over `temperature`, and q that of the `similarity` to
-    the anchor over it. Scores in the data are scaled to 0–1, so the temperature should be small. By default
-    each rank compares only its own rows.
+    the anchor over it. Scores in the data are scaled to 0–1, so the temperature should be small.
 
     With a `guide`, which is the teacher, its cosines to the anchor are used, and the data needs no scores.
     The model may then be a student of another size, and in a step `distil` the guide is its teacher.
@@ -63,6 +62,7 @@ class KLDistillation(GuidedLoss):
     guide: Guide | None = None
     """Teacher whose cosines replace the scores of the data."""
     cross_rank: bool = False
+    compares_rows = False
     kinds = ALL_KINDS
     lacks_guide = False  # scores in the data do as well
 

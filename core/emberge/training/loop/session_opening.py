@@ -252,9 +252,10 @@ def _plan_batches(job: FitJob, pool: Pool, warn: Warn | None) -> BatchPlan:
 def _warn_of_lone_ranks(
     objective: Objective, names: Iterable[str], ranks: RankGroup, warn: Warn | None
 ) -> None:
-    """Warn of losses that do not see the rows of other ranks."""
-    losses = [loss for name in names for loss in objective.of(name) if not loss.cross_rank]
-    listed = ", ".join(dict.fromkeys(type(loss).__name__ for loss in losses))
+    """Warn of losses that compare rows and do not see those of other ranks."""
+    losses = [loss for name in names for loss in objective.of(name)]
+    lone = [type(loss).__name__ for loss in losses if loss.compares_rows and not loss.cross_rank]
+    listed = ", ".join(dict.fromkeys(lone))
     if listed and warn and ranks.is_first and ranks.size > 1:
         warn(
             f"{listed} compares the rows of each of {ranks.size} ranks alone; cross_rank: true compares all"
