@@ -23,16 +23,23 @@ def place_loaded_models(
 ) -> tuple[dict[str, Any], dict[Path, Any]]:
     """Return (models with a folder in place of each loaded one, by name; loaded models by folder).
 
-    The folders, which `saving_loaded_models` fills, are named as the models and lie in a hidden one next to
+    A model may be an entry of a recipe's `models` (`{"model": model, "weight": 2}`). The folders, which `saving_loaded_models` fills, are named as the models and lie in a hidden one next to
     `out`. A model that stands twice has one folder.
     """
     folder = out.absolute().parent / f".{out.name}.models"
-    names: dict[int, str] = {}
-    for name, model in models.items():
-        if hasattr(model, "save_pretrained"):
-            names.setdefault(id(model), name)
-    placed = {n: folder / names[id(m)] if id(m) in names else m for n, m in models.items()}
-    return placed, {folder / name: models[name] for name in names.values()}
+    paths: dict[int, Path] = {}
+    loaded: dict[Path, Any] = {}
+
+    def place(name: str, model: Any) -> Any:
+        if isinstance(model, Mapping) and "model" in model:
+            return {**model, "model": place(name, model["model"])}
+        if not hasattr(model, "save_pretrained"):
+            return model
+        path = paths.setdefault(id(model), folder / name)
+        loaded.setdefault(path, model)
+        return path
+
+    return {name: place(name, model) for name, model in models.items()}, loaded
 
 
 @contextmanager
@@ -69,8 +76,13 @@ def build_mergekit_config(
     and anything else is one value for all.
 
     Raises:
-        RecipeError: if a list has another length.
+        RecipeError: if a list has another length, or a model is a mapping.
     """
+    if any(isinstance(model, Mapping) for model in models):
+        raise RecipeError(
+            "with a method of mergekit a model is no mapping; its own values are lists, such as "
+            "parameters={'weight': [2.0, 1.0]}"
+        )
     names = [_name_for_mergekit(model) for model in models]
     base = None if base_model is None else _name_for_mergekit(base_model)
     if method == "slerp":

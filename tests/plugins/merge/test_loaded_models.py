@@ -64,7 +64,7 @@ def test_loaded_models_take_strategies_too(
     loaded = {n: SentenceTransformer(str(f), device="cpu") for n, f in folders.items()}
     options = {name: loaded.get(value, value) for name, value in options.items()}
     model = loaded["model"]
-    found = merge([model, bert], *words, out="merged", **options)
+    found = merge([{"model": model, "weight": 2.0}, bert], *words, out="merged", **options)
     assert capsys.readouterr().err.splitlines()[-1] == "merged: merged"
     assert "models[0]" in (found.path / "artifact.json").read_text()
     expected = model.state_dict()
@@ -81,6 +81,7 @@ def test_loaded_models_take_strategies_too(
         ("wudi", {}, "^'wudi' is no method of mergekit but a strategy; write strategy='wudi'$"),
         ("lineer", {}, "^there is no merge method 'lineer'; did you mean 'linear'"),
         ("linear", {"parameters": {"weight": [1.0]}}, "1 value for 2 models"),
+        ("linear", {"models": [{"model": "one"}, "two"]}, "a model is no mapping"),
         ("linear", {"parameters": {"densty": 0.5}}, "^merge method .* has no parameter 'densty'"),
     ],
 )
@@ -95,7 +96,7 @@ def test_a_call_of_mixed_or_wrong_parameters_is_refused_before_models_are_saved(
     model = SentenceTransformer(str(bert), device="cpu")
     monkeypatch.setattr(model, "save_pretrained", None)
     with pytest.raises(RecipeError, match=words):
-        merge([model, bert], method, out=tmp_path / "merged", **options)
+        merge(**{"models": [model, bert], "method": method, "out": tmp_path / "merged", **options})
 
 
 def test_what_a_call_would_ignore_is_refused(bert: Path, tmp_path: Path) -> None:
