@@ -23,8 +23,9 @@ def place_loaded_models(
 ) -> tuple[dict[str, Any], dict[Path, Any]]:
     """Return (models with a folder in place of each loaded one, by name; loaded models by folder).
 
-    A model may be an entry of a recipe's `models` (`{"model": model, "weight": 2}`). The folders, which `saving_loaded_models` fills, are named as the models and lie in a hidden one next to
-    `out`. A model that stands twice has one folder.
+    A model may be an entry of a recipe's `models` (`{"model": model, "weight": 2}`). The folders, which
+    `saving_loaded_models` fills, are named as the models and lie in a hidden one next to `out`. A model that
+    stands twice has one folder.
     """
     folder = out.absolute().parent / f".{out.name}.models"
     paths: dict[int, Path] = {}
@@ -78,11 +79,6 @@ def build_mergekit_config(
     Raises:
         RecipeError: if a list has another length, or a model is a mapping.
     """
-    if any(isinstance(model, Mapping) for model in models):
-        raise RecipeError(
-            "with a method of mergekit a model is no mapping; its own values are lists, such as "
-            "parameters={'weight': [2.0, 1.0]}"
-        )
     names = [_name_for_mergekit(model) for model in models]
     base = None if base_model is None else _name_for_mergekit(base_model)
     if method == "slerp":
@@ -113,5 +109,10 @@ def build_mergekit_config(
 
 
 def _name_for_mergekit(model: str | os.PathLike[str]) -> str:
+    if isinstance(model, Mapping):
+        raise RecipeError(
+            "with a method of mergekit a model is no mapping; its own values are lists, such as "
+            "parameters={'weight': [2.0, 1.0]}"
+        )
     name = complete_reference(os.fspath(model))
     return str(Path(name).resolve()) if Path(name).is_dir() else name
