@@ -30,8 +30,9 @@ _SHARES: Mapping[Effort, Mapping[str, tuple[float, ...]]] = {
 
 # With fewer test queries, even large gains cannot be told from chance.
 FEWEST_TEST_QUERIES = 100
-# Fewest development queries by which weights are found; with fewer, the base gets a fixed share.
-FEWEST_DEV_QUERIES = 50
+# Fewest development queries that are expected if weights are found, so that at least the 50 that
+# `find_weights` needs are there; with fewer, the base gets a fixed share.
+FEWEST_DEV_QUERIES = 55
 # Kinds of tasks whose rows are a query and a document that answers it.
 _TASKS_OF_SEARCH = frozenset({"retrieval", "reranking"})
 # Fewest rows among which negatives are mined.
@@ -48,7 +49,7 @@ class _PartLimits(NamedTuple):
 
 
 _TEST_LIMITS = _PartLimits(0.15, FEWEST_TEST_QUERIES, 1000, 0.35)
-_DEV_LIMITS = _PartLimits(0.1, FEWEST_DEV_QUERIES, 500, 0.2)
+_DEV_LIMITS = _PartLimits(0.1, 60, 500, 0.2)
 # Lengths are multiples of this; between the least and the most, the texts decide.
 _LENGTH_STEP, _LEAST_LENGTH, _MOST_LENGTH = 16, 32, 256
 # Optimizer steps that each training should have.
@@ -95,7 +96,10 @@ class AdaptPlan:
     training: TrainingSettings
     rows: int
     dev_rows: int
+    dev_units: int
+    """Queries, or scored pairs, that are expected in the development part of each set."""
     test_rows: int
+    sets: int = 1
     effort: Effort = "normal"
     tasks: tuple[str, ...] = ("retrieval",)
     data_kind: DataKind = "rows"
@@ -133,7 +137,7 @@ class AdaptPlan:
         Too few queries cannot, nor can queries made of documents: what finds first sentences is worse at
         finding answers (docs/results/adapt.md).
         """
-        has_queries = self.data_kind != "documents" and self.dev_rows >= FEWEST_DEV_QUERIES
+        has_queries = self.data_kind != "documents" and self.dev_units >= FEWEST_DEV_QUERIES
         return has_queries and not {*self.tasks} & {"classification", "clustering"}
 
     @property
@@ -170,10 +174,15 @@ def require_effort(word: str) -> Effort:
     raise RecipeError(f"--effort {word}: there is no such effort{hint}")
 
 
-def count_held_out_rows(rows: int, *, has_test: bool) -> tuple[int, int]:
+def count_held_out_rows(facts: DataFacts, *, has_test: bool) -> tuple[int, int]:
     """Return how many of the rows are held out for development and for the test; no row if it `has_test`."""
+    rows = facts.rows
     dev, test = (
-        min(max(round(part.share * rows), part.fewest), part.most, int(part.largest_share * rows))
+        min(
+            max(round(part.share * rows), round(part.fewest / facts.units_by_row)),
+            part.most,
+            int(part.largest_share * rows),
+        )
         for part in (_DEV_LIMITS, _TEST_LIMITS)
     )
     return dev, 0 if has_test else test

@@ -105,7 +105,7 @@ def prepare_adaptation(request: AdaptRequest, plugins: Plugins) -> Adaptation:
         request = replace(request, model=f"./{request.model}")
     folder = _locate_encoder(request.model, plugins)
     facts = read_data_facts(data, folder, plugins)
-    dev_rows, test_rows = count_held_out_rows(facts.rows, has_test=request.test is not None)
+    dev_rows, test_rows = count_held_out_rows(facts, has_test=request.test is not None)
     plan = AdaptPlan(
         data_entry=data.entry,
         model=request.model,
@@ -118,6 +118,8 @@ def prepare_adaptation(request: AdaptRequest, plugins: Plugins) -> Adaptation:
         ),
         rows=facts.rows,
         dev_rows=dev_rows,
+        dev_units=int(dev_rows * facts.units_by_row * facts.smallest_set / facts.rows),
+        sets=len(facts.sets),
         test_rows=test_rows,
         effort=request.effort,
         tasks=facts.tasks,

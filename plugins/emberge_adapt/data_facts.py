@@ -29,6 +29,7 @@ FEWEST_ROWS = 50
 class DataFacts:
     """Facts of all rows: their number, tasks, distinct texts, tokens of both sides, and the first rows.
 
+    `smallest_set` is the number of rows of the smallest set.
     `query_tokens` and `document_tokens` are numbers of tokens that most texts do not exceed. With
     `is_passages`, the rows are passages of documents, and their headings stand for queries.
     """
@@ -36,6 +37,7 @@ class DataFacts:
     rows: int
     tasks: tuple[TaskKind, ...]
     sets: tuple[str, ...]
+    smallest_set: int
     queries: int
     documents: int
     has_negatives: bool
@@ -45,6 +47,11 @@ class DataFacts:
     examples: tuple[Example, ...] = ()
     notes: tuple[str, ...] = ()
     is_passages: bool = False
+
+    @property
+    def units_by_row(self) -> float:
+        """Queries, or scored pairs, of an evaluation by the number of its rows, 0 to 1."""
+        return 1.0 if "sts" in self.tasks else min(1.0, self.queries / self.rows)
 
     @property
     def summary(self) -> str:
@@ -109,6 +116,7 @@ def read_data_facts(data: AdaptData, model_folder: Path, plugins: Plugins) -> Da
         rows=sample.row_count,
         tasks=rows.tasks,
         sets=rows.sets,
+        smallest_set=rows.smallest_set or rows.count,
         queries=len(sample.query_hashes),
         documents=len(sample.document_hashes),
         has_negatives=sample.has_negatives and not rows.draws_positives,
@@ -129,6 +137,7 @@ class _ReadRows:
     examples: Iterable[Example]
     tasks: tuple[TaskKind, ...] = ("retrieval",)
     sets: tuple[str, ...] = ()
+    smallest_set: int | None = None
     columns: str = ""
     draws_positives: bool = False
     notes: tuple[str, ...] = ()
@@ -149,6 +158,7 @@ def _read_rows(data: AdaptData, readers: Sequence[Reader]) -> _ReadRows:
         examples=(one_set[row] for one_set in sets for row in range(len(one_set))),
         tasks=tuple(dict.fromkeys(one_set.info.task for one_set in sets)),
         sets=tuple(one_set.info.name for one_set in sets),
+        smallest_set=min(map(len, sets)),
         columns="; ".join(dict.fromkeys(one_set.columns for one_set in sets if one_set.columns)),
         draws_positives=any(one_set.draws_positives for one_set in sets),
     )

@@ -11,12 +11,14 @@ PLAN = AdaptPlan(
     training=TRAINING,
     rows=2000,
     dev_rows=200,
+    dev_units=200,
     test_rows=300,
 )
 FACTS = DataFacts(
     rows=2000,
     tasks=("retrieval",),
     sets=("pairs",),
+    smallest_set=2000,
     queries=2000,
     documents=1500,
     has_negatives=False,

@@ -61,10 +61,10 @@ def test_every_effort_is_a_sound_recipe_that_merges_with_the_base(effort: Any) -
 
 
 def test_few_development_rows_find_no_weights_but_keep_half_of_the_base() -> None:
-    steps = steps_of(replace(PLAN, dev_rows=49))
+    steps = steps_of(replace(PLAN, dev_units=54))
     assert "found" not in steps
     assert steps["model"]["merge"]["keep"] == 0.5
-    assert "found" in steps_of(replace(PLAN, dev_rows=50))
+    assert "found" in steps_of(replace(PLAN, dev_units=55))
 
 
 def test_a_test_of_the_users_own_is_judged_and_kept_out_of_the_training() -> None:
@@ -150,11 +150,24 @@ def test_real_queries_search_all_documents() -> None:
 
 @pytest.mark.parametrize(
     ("rows", "dev", "test"),
-    [(50, 10, 17), (300, 50, 100), (500, 50, 100), (2000, 200, 300), (100_000, 500, 1000)],
+    [(50, 10, 17), (300, 60, 100), (500, 60, 100), (2000, 200, 300), (100_000, 500, 1000)],
 )
 def test_enough_is_held_out_but_never_most_rows(rows: int, dev: int, test: int) -> None:
-    assert count_held_out_rows(rows, has_test=False) == (dev, test)
-    assert count_held_out_rows(rows, has_test=True) == (dev, 0)
+    facts = replace(FACTS, rows=rows, queries=rows)
+    assert count_held_out_rows(facts, has_test=False) == (dev, test)
+    assert count_held_out_rows(facts, has_test=True) == (dev, 0)
+
+
+def test_rows_that_share_queries_are_held_out_until_there_are_enough_queries() -> None:
+    facts = replace(FACTS, rows=600, queries=400)
+    assert count_held_out_rows(facts, has_test=False) == (90, 150)
+    assert count_held_out_rows(replace(facts, tasks=("sts",)), has_test=False) == (60, 100)
+
+
+def test_each_of_several_sets_gives_a_share() -> None:
+    steps = steps_of(replace(PLAN, sets=2))
+    shares = {"share": 0.1, "test": 0.15}
+    assert steps["parts"]["split"] == {"data": "$unique", **shares, "jaccard": 0.6}
 
 
 def choose(facts: DataFacts = FACTS, **changes: Any) -> TrainingSettings:
