@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -11,7 +11,7 @@ from emberge.contracts import Step, StepRef
 from emberge.errors import Problem, RecipeError, suggest
 from emberge.options import BROKEN, Builder, OptionPath, StepInstance, build_component
 from emberge.plugins import Plugins
-from emberge.recipes.parse.foreach import NAME, Combination, Substitution, read_foreach
+from emberge.recipes.parse.foreach import NAME, Combination, Substitution, add_ids, read_foreach
 from emberge.recipes.recipe import Recipe, RecipeStep
 from emberge.yaml_nodes import (
     Fields,
@@ -50,6 +50,18 @@ class _Group:
     """The variables that no option uses."""
     needs: set[str]
     """The ids of the groups that this group uses."""
+
+    def name_by_labels(self) -> None:
+        """Name the instances by the unused variables that are texts and tell all of them apart, if any."""
+        rows = [row.nodes for row, _ in self.options]
+        labels = [name for name in rows[0] if name in self.unused and _are_labels(rows, name)]
+        if labels and self.unused < self.variables:
+            named = add_ids([{name: row[name] for name in labels} for row in rows])
+            self.options = [
+                (replace(row, suffix=short.suffix), options)
+                for (row, options), short in zip(self.options, named, strict=True)
+            ]
+            self.unused -= {*labels}
 
 
 @dataclass
@@ -147,11 +159,12 @@ class RecipeReader:
         return _Group(name, where, kind, node.locate(kind), options, variables, unused, needs)
 
     def _refuse_unused(self, groups: list[_Group]) -> None:
-        """Note a problem for each variable that no option uses and that selects no other step's instance."""
+        """Note a problem for each variable that no option uses, and that selects and names no instance."""
         variables = {group.id: group.variables for group in groups}
         for group in groups:
             for need in group.needs:
                 group.unused -= variables.get(need, set())
+            group.name_by_labels()
             for name in sorted(group.unused):
                 message = f"the variable '{name}' is never used; write ${name} where it belongs"
                 self.refuse(message, group.where)
@@ -255,6 +268,13 @@ class RecipeReader:
                 hint = "vary `seed`" if hasattr(step.step, "seed") else "leave one out"
                 message = f"'{twin.id}' and '{step.id}' are the same run; {hint}"
                 self.refuse(message, step.where)
+
+
+def _are_labels(rows: Sequence[Mapping[str, Node]], name: str) -> bool:
+    """Return whether the variable is a text in each row, and no two are equal."""
+    nodes = [row[name] for row in rows]
+    texts = {node.value for node in nodes if isinstance(node, Scalar)}
+    return len(texts) == len(rows) and all(isinstance(text, str) for text in texts)
 
 
 def _describe_ring(ring: list[str]) -> str:

@@ -36,7 +36,7 @@ def read_foreach(node: Node, problems: list[Problem]) -> list[Combination]:
         message = "foreach takes `{name: [values]}` or a list of `{name: value}`"
         problems.append(Problem(f"{message}, not {describe_node(node)}", node.where))
         return []
-    return _add_ids(rows)
+    return add_ids(rows)
 
 
 def _multiply_lists(node: Fields, problems: list[Problem]) -> list[dict[str, Node]]:
@@ -74,7 +74,7 @@ def _read_rows(node: Items, problems: list[Problem]) -> list[dict[str, Node]]:
     return rows
 
 
-def _add_ids(rows: Sequence[dict[str, Node]]) -> list[Combination]:
+def add_ids(rows: Sequence[Mapping[str, Node]]) -> list[Combination]:
     """Return the rows with suffixes such as `.ratio=0.2`; numbers if those would be equal or too long."""
     columns = {
         name: _build_slugs([row[name] for row in rows]) for name in (rows[0] if rows else ())

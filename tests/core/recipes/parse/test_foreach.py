@@ -28,6 +28,9 @@ def test_a_mapping_is_a_product_and_a_list_is_its_rows() -> None:
         "steps: {a: {foreach: [{x: 1, y: p}, {x: 2, y: q}], fit: {model: $y, data: d, seed: $x}}}"
     )
     assert ids(text) == ["a.x=1,y=p", "a.x=2,y=q"]
+    text = text.replace("x: 1,", "x: 1, how: half ties,").replace("x: 2,", "x: 2, how: whole,")
+    assert ids(text) == ["a.how=half-ties", "a.how=whole"]
+    assert faults(text.replace("half ties", "whole"))[0].endswith(" $how where it belongs")
 
 
 def test_numbers_stay_numbers_and_mappings_stay_mappings() -> None:
