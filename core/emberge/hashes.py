@@ -165,7 +165,7 @@ class HashCache:
 
 
 WRITERS_CACHE: ContextVar[HashCache | None] = ContextVar("writers_cache", default=None)
-"""Where the hashes of weights are noted while they are written; None if they are not hashed."""
+"""The cache that gets the hashes of weights while they are written; None if they are not hashed."""
 
 
 @contextmanager

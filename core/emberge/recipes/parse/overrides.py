@@ -45,7 +45,9 @@ def _set_step_option(root: Fields, keys: list[str], value: Node, problems: list[
     names = list(step.entries) if isinstance(step, Fields) else []
     if len(keys) < 2 or keys[1] not in [*names, "foreach"]:
         hint = suggest(keys[1], names) if len(keys) > 1 else ""
-        hint = hint or f"; its options are set as {keys[0]}.{(names or ['kind'])[-1]}.…"
+        kind = next((name for name in names if name != "foreach"), "kind")
+        whose = "the options of all its instances" if "foreach" in names else "its options"
+        hint = hint or f"; {whose} are set as {keys[0]}.{kind}.…"
         option_path = ".".join(keys[:2])
         problems.append(Problem(f"nothing is called '{option_path}'{hint}", where))
         return root

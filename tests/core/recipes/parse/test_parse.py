@@ -153,12 +153,14 @@ def test_set_replaces_options_and_foreach_and_nothing_else() -> None:
         ("a.fit.seed", "write `--set step.kind.option=value`"),
         ("aa.fit.seed=3", "there is no step 'aa'; did you mean 'a'?"),
         ("a=3", "nothing is called 'a'; its options are set as a.fit.…"),
+        ("e.n=1.corpus=3", "'e.n'; the options of all its instances are set as e.corpus.…"),
         ("a.fit.betas.2=1", "'2' stands for a list; give an index from 0 to 1"),
         ("a.fit.model.x=1", "'x' is no part of the text './m'"),
     ],
 )
 def test_a_setting_that_fits_nothing_is_reported(setting: str, said: str) -> None:
-    fault = faults(fit("betas: [0.9, 0.99]"), setting)[0]
+    text = fit("betas: [0.9, 0.99]") + "  e: {foreach: {n: [1, 2]}, corpus: $n}\n"
+    fault = faults(text, setting)[0]
     assert fault.startswith(f"--set {setting}: ")
     assert said in fault
 
