@@ -22,7 +22,7 @@ from emberge import (
     TaskScore,
     Workspace,
 )
-from emberge.wording import join_some, make_file_name
+from emberge.wording import join_some, make_file_name, to_markdown
 
 from emberge_evaluate.columns import Column, find_incomplete_column_problems, split_columns
 from emberge_evaluate.markdown_scores import draw_scores
@@ -234,7 +234,11 @@ class Evaluate(Step):
             scored, self.require, base=self.base, compare=self.compare, seed=workspace.seed
         )
         write_scores(workspace.folder, result)
-        (workspace.folder / TABLE_FILE).write_text(draw_scores(result), encoding="utf-8")
+        text = draw_scores(result)
+        for warning in _find_domain_warnings(plans, models):
+            workspace.warn(warning)
+            text += f"\n- {to_markdown(warning)}\n"
+        (workspace.folder / TABLE_FILE).write_text(text, encoding="utf-8")
         _write_results(scores, workspace)
         return Artifact(
             kind="scores",
@@ -308,6 +312,23 @@ def _add_notes(plans: Plans, models: Sequence[Column]) -> Iterator[TaskInfo]:
         notes = list(evaluator.check_together([column.model.folder for column in models]))
         for task in plan:
             yield replace(task, note="; ".join([*([task.note] if task.note else ()), *notes]))
+
+
+def _find_domain_warnings(plans: Plans, models: Sequence[Column]) -> Iterator[str]:
+    """Yield a warning if models were trained on some of the sets that catalogues call in domain only."""
+    trainings = [one for c in models for one in c.model.list_trainings("").values()]
+    trained_on = {name for training in trainings for name in training.datasets}
+    for evaluator, plan in plans:
+        if getattr(evaluator, "in_domain_of", None) == ():
+            in_domain = dict.fromkeys(
+                task.name.removesuffix("-dev") for task in plan if task.domain == "in"
+            )
+            others = [name for name in in_domain if name not in trained_on]
+            if 0 < len(others) < len(in_domain):
+                yield (
+                    f"{join_some(others)}: in domain as their catalogue says, but no model here was trained "
+                    "on a set of that name; with in_domain_of, the training data decides"
+                )
 
 
 def _choose_name(column: Column, number: int | None) -> str:

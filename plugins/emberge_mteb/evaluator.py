@@ -50,9 +50,10 @@ class Mteb(TaskOptions, Evaluator):
 
     By default a model's own prompts are used, if it has any. `prompt` is a text to put before queries instead
     (before all texts if both sides are alike); in it `{instruction}` is the task's instruction and `{prompt}`
-    a local set's own prompt. `in_domain_of` is training data whose catalogue names the mteb tasks of the same
-    sources (`ind_tasks`). All other mteb tasks then count as out of domain. For local sets the catalogue
-    states the domain.
+    a local set's own prompt. `in_domain_of` is training data, such as a catalogue with `only`. In domain
+    are then local sets with the name of one of its training sets and the tasks of the same sources that it
+    names (`ind_tasks`). All others count as out of domain, or as elsewhere where their catalogue says so.
+    Without the option, the catalogue of a local set states its domain, whatever the models were trained on.
 
     With `dims` the model is scored at each of these sizes from one encoding: embeddings are cut to that many
     numbers, then scaled to length one, as `matryoshka` trains them (Kusupati et al., 2022, arXiv:2205.13147).

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any, Literal
@@ -167,28 +168,39 @@ def load_task(task: Any) -> None:
         ) from error
 
 
+def list_training_sets(
+    entries: Sequence[DataEntry], resolve: Callable[[DataRef], Path | None]
+) -> list[DataEntry]:
+    """Return the training sets that the entries mean, each with its name if it is known; read no rows.
+
+    An entry that is a catalogue means its training sets, or those in `only`, and itself.
+
+    Raises:
+        DataError: if a catalogue cannot be read.
+    """
+    sets = []
+    for entry in entries:
+        path = resolve(entry.path) if entry.path is not None else None
+        if path is not None and (path.is_dir() or path.suffix in (".yaml", ".yml")):
+            sets += [entry, *pick_training_sets(load_catalogue(path), entry.only)]
+            continue
+        file_name = path and Path(path.name.removesuffix(".gz")).stem
+        hub_name = entry.hub and entry.hub.rpartition("/")[2]
+        sets.append(replace(entry, name=entry.name or file_name or hub_name))
+    return sets
+
+
 def list_in_domain_tasks(
     entries: Sequence[DataEntry], resolve: Callable[[DataRef], Path | None]
 ) -> tuple[str, ...]:
-    """Return the evaluation tasks in the entries' `ind_tasks`, in order, without duplicates; read no rows.
-
-    An entry that is a catalogue means its training sets, or those in `only`. An entry for which `resolve`
-    returns None is skipped.
+    """Return the evaluation tasks in the `ind_tasks` of the entries' sets, in order, without duplicates.
 
     Raises:
         DataError: if a catalogue cannot be read, or no entry declares its tasks.
     """
-    declared_tasks: list[tuple[str, ...]] = []
-    has_unseen_catalogue = False
-    for entry in entries:
-        sets = [entry]
-        path = resolve(entry.path) if entry.path is not None else None
-        has_unseen_catalogue |= entry.path is not None and path is None
-        if path is not None and (path.is_dir() or path.suffix in (".yaml", ".yml")):
-            sets += pick_training_sets(load_catalogue(path), entry.only)
-        declared_tasks += [
-            set_entry.ind_tasks for set_entry in sets if set_entry.ind_tasks is not None
-        ]
+    sets = list_training_sets(entries, resolve)
+    declared_tasks = [one.ind_tasks for one in sets if one.ind_tasks is not None]
+    has_unseen_catalogue = any(e.path is not None and resolve(e.path) is None for e in entries)
     if entries and not declared_tasks and not has_unseen_catalogue:
         places = ", ".join(
             format_path(Path(e.path.text)) if e.path else str(e.hub) for e in entries

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from importlib.metadata import version
-from typing import Any, Literal
+from typing import Any
 
 from emberge import DataEntry, DataError, Preflight, Problem, TaskInfo, Workspace
 from emberge.contracts import Split, TextRole
@@ -50,13 +50,16 @@ class TaskOptions:
         for entry in self.data:
             for message in check_eval_sets(context, entry, entry.split)[1]:
                 yield context.problem(message, "data")
-        yield from self._check_names(context)
-        names = Counter(task.name for task in self.preview_tasks(context) or ())
+        tasks = self.preview_tasks(context)
+        yield from self._check_names(context, tasks)
+        names = Counter(task.name for task in tasks or ())
         for name, count in names.items():
             if count > 1:
                 yield context.problem(f"task '{name}' is named {count} times; once is enough")
 
-    def _check_names(self, context: Preflight) -> Iterator[Problem]:
+    def _check_names(
+        self, context: Preflight, known_tasks: Sequence[TaskInfo] | None
+    ) -> Iterator[Problem]:
         """Yield problems of the names of mteb's tasks, in the options and in catalogues of training data."""
         option = "only" if self.only else "tasks" if self.tasks else "benchmark"
         try:
@@ -66,7 +69,7 @@ class TaskOptions:
         except DataError as error:
             yield context.problem(str(error), option)
         try:
-            self._read_domains(context.data)
+            self._read_domains(context.data, known_tasks)
         except DataError as error:
             yield context.problem(str(error), "in_domain_of")
 
@@ -97,14 +100,11 @@ class TaskOptions:
             _build_local_source(one, scored_with, workspace)
             for one in list_local_sets(self.data, workspace.data, workspace.readers)
         ]
-        named_tasks = self._load_hub_tasks()
-        in_domain = self._read_domains(workspace.data)
-        for task in named_tasks:
-            source = _build_hub_source(task, scored_with)
-            domain: Literal["in", "out"] = "in" if source.info.name in in_domain else "out"
-            if self.in_domain_of:
-                source = replace(source, info=replace(source.info, domain=domain))
-            sources.append(source)
+        sources += [_build_hub_source(task, scored_with) for task in self._load_hub_tasks()]
+        if self.in_domain_of:
+            names = self._read_domains(workspace.data, [source.info for source in sources])
+            infos = [_set_domain(source.info, names) for source in sources]
+            sources = [replace(s, info=info) for s, info in zip(sources, infos, strict=True)]
         for name, count in Counter(source.info.name for source in sources).items():
             if count > 1:
                 raise DataError(f"task '{name}' is named {count} times; once is enough")
@@ -117,14 +117,33 @@ class TaskOptions:
 
         return build_hub_tasks(self.tasks, self.benchmark, self.languages, self.only)
 
-    def _read_domains(self, resolve: Callable[[Any], Any]) -> Collection[str]:
-        """Return the names of the mteb tasks in the domain of the training data."""
-        from emberge_mteb.hub_tasks import list_in_domain_tasks, require_known_tasks
+    def _read_domains(
+        self, resolve: Callable[[Any], Any], known_tasks: Sequence[TaskInfo] | None
+    ) -> Collection[str]:
+        """Return the names of the training data's sets, and of the tasks that they make in domain.
 
-        names = list_in_domain_tasks(self.in_domain_of, resolve)
-        if names:
-            require_known_tasks(names)
-        return names
+        The tasks must be among `known_tasks` or mteb's, unless those are None.
+        """
+        from emberge_mteb import hub_tasks
+
+        sets = hub_tasks.list_training_sets(self.in_domain_of, resolve)
+        names = {task for one in sets for task in one.ind_tasks or ()}
+        if self.tasks or self.benchmark:
+            hub_tasks.list_in_domain_tasks(self.in_domain_of, resolve)
+        if known_tasks is not None:
+            hub_tasks.require_known_tasks(sorted(names - set(map(_name_data, known_tasks))))
+        return names | {one.name for one in sets if one.name is not None}
+
+
+def _name_data(task: TaskInfo) -> str:
+    return task.name.removesuffix("-dev")
+
+
+def _set_domain(task: TaskInfo, in_domain: Collection[str]) -> TaskInfo:
+    """Return the task in the domain of the training data if that has its name; else out of it."""
+    if _name_data(task) in in_domain:
+        return replace(task, domain="in")
+    return replace(task, domain="elsewhere" if task.domain == "elsewhere" else "out")
 
 
 def _describe_set(eval_set: EvalSet, split: Split) -> TaskInfo:

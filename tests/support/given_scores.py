@@ -46,6 +46,7 @@ class Given(Evaluator):
     asked: list[tuple[str, str]] = field(default_factory=list, hash=False)
     fails_at: str = ""
     wanted: tuple[TaskInfo, ...] = TASKS
+    in_domain_of: tuple[str, ...] = ()
 
     def plan(self, workspace: Workspace) -> Sequence[TaskInfo]:
         return self.wanted

@@ -20,7 +20,15 @@ from emberge_evaluate.scores import ColumnKey
 from scipy.stats import t, ttest_ind, ttest_rel
 
 from tests.support.bench import Bench
-from tests.support.given_scores import ARM_TASKS, SEEDS, GivenByArm, bench_of_arms, trained
+from tests.support.given_scores import (
+    ARM_TASKS,
+    SEEDS,
+    Given,
+    GivenByArm,
+    bench_of_arms,
+    step,
+    trained,
+)
 
 RESAMPLES = 40_000
 TASK = TaskInfo("only", "retrieval", "ndcg_at_10")
@@ -112,6 +120,23 @@ def test_costs_on_other_data_are_not_compared(tmp_path: Path) -> None:
     boom = replace(boom, datasets={"texts": boom.datasets["faq"]})
     known = {"bls": {"details": bls}, "boom": {"details": boom}}
     assert "training cost" not in evaluate(bench_of_arms(tmp_path, *SEEDS, **known))[1]
+
+
+@pytest.mark.parametrize(
+    ("sets", "of"), [("code", ""), ("code", "x"), ("faq", ""), ("code topics", "")]
+)
+def test_sets_in_domain_that_no_model_was_trained_on_are_named(
+    sets: str, of: str, tmp_path: Path
+) -> None:
+    faq = trained(rows=10, of=10)
+    known = {
+        "bls": {"details": replace(faq, datasets=dict.fromkeys(sets.split(), faq.datasets["faq"]))}
+    }
+    workspace = bench_of_arms(tmp_path, "bls", "base", **known)
+    step("bls", "base", evaluators=(Given(in_domain_of=tuple(of)),)).run(workspace)
+    warnings = [one for one in workspace.warnings if one.startswith("topics: in domain as")]
+    assert len(warnings) == ((sets, of) == ("code", ""))
+    assert all(one in (workspace.folder / "scores.md").read_text() for one in warnings)
 
 
 def test_the_table_tells_arms_before_models(tmp_path: Path) -> None:

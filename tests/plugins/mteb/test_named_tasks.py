@@ -140,14 +140,25 @@ def corpora(tmp_path: Path) -> DataRef:
     return DataRef(str(tmp_path / "corpora.yaml"))
 
 
-@pytest.mark.parametrize(("only", "domain"), [((), "in"), (("pairs",), "in"), (("other",), "out")])
+@pytest.mark.parametrize(
+    ("only", "domains"),
+    [((), "out in in in"), (("pairs",), "out out in in"), (("sts",), "out in out out")],
+)
 def test_training_data_says_what_is_in_domain(
-    sts12: Path, corpora: DataRef, only: tuple[str, ...], domain: str, tmp_path: Path
+    sts12: Path, corpora: DataRef, only: tuple[str, ...], domains: str, tmp_path: Path
 ) -> None:
+    kinds = ("retrieval", "sts", "clustering")
+    data = (EvalEntry(path=DataRef(str(write_catalogue(tmp_path / "sets", kinds)))),)
+    text = CORPORA.replace("other,", "sts,").replace("STSBenchmark", "STSBenchmark, clustering")
+    Path(corpora.text).write_text(text)
     trained_on = DataEntry(path=corpora, only=only)
-    evaluator = Mteb(tasks=("STS12",), in_domain_of=(trained_on,), backbone=BACKBONE)
-    assert evaluator.plan(Bench(tmp_path))[0].domain == domain
+    evaluator = Mteb(tasks=("STS12",), data=data, in_domain_of=(trained_on,), backbone=BACKBONE)
+    found = [task.domain for task in evaluator.plan(Bench(tmp_path))]
+    assert found == domains.split(), "whatever the catalogue says"
     assert not [p for p in evaluator.check(Glance()) if p.severity == "error"]
+    local = Mteb(data=data, in_domain_of=(DataEntry(hub="owner/sts"),), backbone=BACKBONE)
+    assert [task.domain for task in local.plan(Bench(tmp_path))] == ["out", "in", "out"]
+    assert not [p for p in local.check(Glance()) if p.severity == "error"]
 
 
 def test_a_misspelt_in_domain_task_is_named_before_a_run(tmp_path: Path, corpora: DataRef) -> None:
