@@ -22,7 +22,7 @@ from emberge import (
     TaskScore,
     Workspace,
 )
-from emberge.wording import join_some, make_file_name, to_markdown
+from emberge.wording import count_noun, join_some, make_file_name, to_markdown
 
 from emberge_evaluate.columns import Column, find_incomplete_column_problems, split_columns
 from emberge_evaluate.markdown_scores import draw_scores
@@ -240,6 +240,8 @@ class Evaluate(Step):
             text += f"\n- {to_markdown(warning)}\n"
         (workspace.folder / TABLE_FILE).write_text(text, encoding="utf-8")
         _write_results(scores, workspace)
+        unmet = tuple(verdict.text for verdict in result.requirements if not verdict.met)
+        required = count_noun(len(result.requirements), "requirement")
         return Artifact(
             kind="scores",
             parents=tuple(column.model.fingerprint for column in models),
@@ -251,7 +253,8 @@ class Evaluate(Step):
                 "means": result.means,
             },
             table=TABLE_FILE,
-            unmet=tuple(verdict.text for verdict in result.requirements if not verdict.met),
+            unmet=unmet,
+            note=f"{len(unmet)} of {required} not met" if unmet else "",
         )
 
     def _score_models(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from emberge import Artifact, ModelRef, Preflight, Problem, Step, StepRef, Workspace
@@ -133,7 +133,8 @@ class Publish(Step):
             workspace.warn(line)
         # Not `unmet`: the run would count these requirements, which other steps have failed, twice.
         details = {"name": self.name, "uploaded": False, "not_met": list(unmet)}
-        return self._write_result(workspace, [f"- {to_markdown(line)}" for line in lines], details)
+        lines = [f"- {to_markdown(line)}" for line in lines]
+        return replace(self._write_result(workspace, lines, details), note="nothing was published")
 
     def _write_result(
         self, workspace: Workspace, lines: Sequence[str], details: dict[str, Any]

@@ -55,6 +55,8 @@ class Artifact:
     """Markdown file of the result that is shown at the end of a run."""
     unmet: tuple[str, ...] = ()
     """Requirements that are not met: the result is published, then the run ends with `RequirementError`."""
+    note: str = ""
+    """Few words that `status` shows with the step, such as "1 of 2 requirements not met"."""
 
     def to_record(self) -> dict[str, Any]:
         """Return the step's part of artifact.json; `details_type` names the class of typed details."""

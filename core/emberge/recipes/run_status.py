@@ -96,7 +96,8 @@ def _read_step(step: dict[str, Any], out_folder: OutFolder, *, alive: bool) -> S
         record = read_record(folder / ARTIFACT)
         if not record:
             return replace(listed, state="waiting", note="its result was removed")
-        return replace(listed, size=measure_folder(folder), seconds=record.get("seconds"))
+        size, seconds = measure_folder(folder), record.get("seconds")
+        return replace(listed, size=size, seconds=seconds, note=record.get("note", ""))
     if state not in ("running", "stopped") or "work" not in step:
         return listed
     work = out_folder.work / step["work"]
@@ -186,7 +187,10 @@ def format_summary(out: Path, recipe: Recipe, error: BaseException | None) -> st
         table = _read_table(out, step) if step.state == "done" else ""
         lines += [f"### {to_markdown(step.id)}", "", table, ""] if table else []
     if steps:
-        rows = [[step.id, step.kind, step.state, *step.costs] for step in steps]
+        noted = {step.id: f": {step.note}" for step in steps if step.state == "done" and step.note}
+        rows = [
+            [step.id, step.kind, step.state + noted.get(step.id, ""), *step.costs] for step in steps
+        ]
         head = ["step", "kind", "state", "time", "size"]
         lines += ["### Steps", "", *format_markdown_table(head, rows, "lllrr")]
     return "\n".join(lines).strip() + "\n"

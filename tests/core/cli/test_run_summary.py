@@ -60,6 +60,7 @@ def test_an_unmet_requirement_comes_first_in_the_summary(place: Path, berts: lis
     assert text.startswith("## gate.yaml: a requirement is not met\n\n- step 'scores': not met: ")
     assert "NOT MET" in text
     assert "95% intervals" in text
+    assert "| scores | evaluate:evaluate | done: 1 of 1 requirement not met |" in text
 
 
 def test_a_stop_is_no_failure_and_a_failure_is_shown_too(

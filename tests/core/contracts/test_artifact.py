@@ -86,6 +86,7 @@ def test_an_artifact_is_read_as_it_was_written(details: Any) -> None:
         trainings={"tuned": TrainingWork(datasets={"faq": UsedRows(rows=1, of=2)})},
         figures=(Figure(heat_map=HeatMap(rows=["a"], columns=["b"], values=[[None]])),),
         unmet=("better than a",),
+        note="1 of 1",
     )
     record = json.loads(json.dumps(artifact.to_record()))
     assert Artifact.of({**record, "files": {}}) == artifact

@@ -284,6 +284,8 @@ def test_a_model_with_an_unmet_requirement_is_not_uploaded(
     result = tmp_path / "out" / "public"
     assert (result / "published.md").read_text().startswith(f"- not published: scores: {CLAIM}")
 
+    assert main(["status", "out"]) == 0
+    assert "  nothing was published\n" in capsys.readouterr().out
     assert main(["publish", "out/soup", "me/soup", "--dry-run"]) == 0
     notes, card = capsys.readouterr().out.split("README.md:\n")
     claim = CLAIM.removeprefix("not met: ")
