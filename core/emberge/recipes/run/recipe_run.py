@@ -162,6 +162,7 @@ class RecipeRun:
         self._imports = threading.Thread(
             target=import_modules, args=(loads,), name="import", daemon=True
         )
+        self._import_lock = threading.Lock()
         self.hashes = HashCache(find_user_cache(), self._start_imports)
         self.log = RunLog(out_folder, plugins, recipe.steps)
         self.context = RunContext(
@@ -180,8 +181,9 @@ class RecipeRun:
 
     def _start_imports(self) -> None:
         """Start to import what the steps need, while large inputs are hashed; from any thread."""
-        with contextlib.suppress(RuntimeError):  # the thread was started before
-            self._imports.start()
+        with self._import_lock:  # two calls of `start` at once start the thread twice
+            if self._imports.ident is None:
+                self._imports.start()
 
     def wait_for_imports(self) -> None:
         """Wait until all modules are imported, if that was started."""

@@ -12,6 +12,7 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from threading import Thread
 from types import ModuleType
 
 import pytest
@@ -52,6 +53,25 @@ def _nothing_ran() -> None:
 
 def text_of(out: Path, step: str) -> str:
     return str(json.loads((out / step / "config.json").read_text())["text"])
+
+
+def test_threads_that_hash_start_the_imports_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    starts, start = [], Thread.start
+
+    def start_slowly(thread: Thread) -> None:
+        if thread.name == "import":
+            starts.append(thread)
+            time.sleep(0.05)
+        start(thread)
+
+    monkeypatch.setattr("emberge.hashes.LARGE_FILE_BYTES", 1)
+    monkeypatch.setattr(Thread, "start", start_slowly)
+    for name in ("config.json", "tokenizer.json"):
+        (tmp_path / name).write_text(json.dumps({"text": name}))
+    run_recipe(recipe(a=Write(of=(ModelRef(str(tmp_path)),))), tmp_path / "out", toy())
+    assert len(starts) == 1
 
 
 def test_steps_run_in_order_and_each_result_has_a_relative_link(tmp_path: Path) -> None:
