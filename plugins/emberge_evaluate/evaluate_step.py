@@ -68,12 +68,13 @@ class Evaluate(Step):
     """Scores of models on tasks, and tests of their differences against chance.
 
     Every model is scored by every evaluator. Each model has its own step, `id.model=name`, and launchers run
-    these steps side by side. Stored scores are used again. Evaluators give scores (higher is better), or all
-    of them give losses of one kind. Differences from the first model have 95 % intervals of a paired
-    bootstrap over 4,000 draws; `compare` adds differences of further pairs of models. Models that
-    differ only in `seed` are compared as one model, with the spread of the seeds in the intervals. Each
-    size of embeddings of an evaluator (`dims`) has its own column, such as `model@256`. Each seed of an
-    evaluator has the column `model#seed`; the seeds are compared as one model.
+    these steps side by side. Scores of the same files are used again; a renamed step writes other files.
+
+    Evaluators give scores (higher is better), or all of them give losses of one kind. Differences from the
+    first model have 95 % intervals of a paired bootstrap over 4,000 draws; `compare` adds differences of
+    further pairs of models. Models that differ only in `seed` are compared as one model, with the spread of
+    the seeds in the intervals. Each size of embeddings of an evaluator (`dims`) has its own column, such as
+    `model@256`. Each seed of an evaluator has the column `model#seed`; the seeds are compared as one model.
     Training costs are given if the models' steps state them. `require` has claims that must be true: if a
     claim is false, the scores are still published and the run ends with exit code 3.
 
