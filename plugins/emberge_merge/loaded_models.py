@@ -15,7 +15,10 @@ from emberge.recipes import complete_reference
 from emberge.wording import count_noun
 
 # Methods of mergekit that have no weights; for the others a weight is 1 by default.
-_WITHOUT_WEIGHTS = frozenset({"karcher", "model_stock", "sce", "slerp"})
+_WITHOUT_WEIGHTS = frozenset(
+    {"arcee_fusion", "karcher", "model_stock", "nearswap", "passthrough"}
+    | {"ram", "ramplus_tl", "sce", "slerp"}
+)
 
 
 def place_loaded_models(
