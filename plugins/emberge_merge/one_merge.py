@@ -28,6 +28,7 @@ from emberge import (
     load_recipe,
     parse_recipe,
     run_recipe,
+    suggest,
 )
 from emberge.devices import find_machine
 from emberge.errors import OutInUseError, is_temporary
@@ -151,10 +152,13 @@ def _require_options_of_one_kind(method: str | None, stated: Sequence[str]) -> N
         )
     unused = [name for name in stated if name not in _OPTIONS_WITH_METHOD]
     if method is not None and unused:
-        remedy = "leave one out" if "strategy" in unused else f"write strategy={method!r}"
+        name, names_of_step = unused[0], [field.name for field in fields(Merge)]
+        remedy = f"; write strategy={method!r}"
+        remedy += "" if name in names_of_step else suggest(name, names_of_step)
+        remedy = "; leave one out" if "strategy" in unused else remedy
         raise RecipeError(
             "the second argument is a method of mergekit (as in SentenceTransformer.merge) and takes no "
-            f"`{unused[0]}`; {remedy}"
+            f"`{name}`{suggest(name, _OPTIONS_WITH_METHOD) or remedy}"
         )
 
 
@@ -433,7 +437,7 @@ def _require_free(out: Path) -> Path:
         if not _is_under_way(work_folder):
             # The process was killed after all work was done.
             shutil.rmtree(work_folder, ignore_errors=True)
-        raise RecipeError(f"{out} exists already; remove it or choose another --out")
+        raise RecipeError(f"{out} exists already; remove it or choose another folder")
     return work_folder
 
 

@@ -46,7 +46,9 @@ def plan_sources(merged: MergedSources, method: Any) -> tuple[PlannedMerge | Non
     try:
         method.validate_inputs([source.model for source in sources], merged.base)
     except ValueError as error:
-        problems.append(Problem(f"merge method '{name}': {error}", merged.place.where))
+        lacks_base = merged.base is None and method.spec.contract.base == "required"
+        text = "it needs a base; name it as base_model" if lacks_base else str(error)
+        problems.append(Problem(f"merge method '{name}': {text}", merged.place.where))
     scopes = merged.scopes
     scope_settings, scope_problems = read_scopes(scopes, declared, name, of_models=False)
     source_scopes = [source.scope for source in sources]

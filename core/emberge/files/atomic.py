@@ -187,7 +187,7 @@ class FileLock:
                     if time.monotonic() > until:
                         raise OutInUseError(
                             f"{self.path.parent} is in use by {_read_holder(file)}; "
-                            "wait for it, stop it, or choose another --out"
+                            "wait for it, stop it, or choose another folder"
                         ) from None
                     time.sleep(0.02)
             file.truncate(0)

@@ -53,7 +53,7 @@ class OutFolder:
                 make_folder(folder)
         except OSError as error:
             raise EmbergeError(
-                f"{self.path} cannot be written ({error.strerror}); choose another --out"
+                f"{self.path} cannot be written ({error.strerror}); choose another folder"
             ) from error
 
     def clear_torn(self) -> None:

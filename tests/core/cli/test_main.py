@@ -220,7 +220,7 @@ def test_a_merge_of_one_line_leaves_the_model(
     assert sorted(p.name for p in Path().iterdir()) == ["a", "b", "m"]
     assert SentenceTransformer("m", device="cpu").encode(["find the list"]).shape == (1, 32)
     code, _, err = call(capsys, *words)
-    assert (code, err) == (2, "error: m exists already; remove it or choose another --out\n")
+    assert (code, err) == (2, "error: m exists already; remove it or choose another folder\n")
     assert artifact("m")["kind"] == "model"
 
 

@@ -78,6 +78,8 @@ def test_loaded_models_take_strategies_too(
         ("linear", {"strategy": "linear"}, "takes no `strategy`; leave one out"),
         ({"ties": {}}, {"strategy": "linear"}, "so is `strategy`; leave one out"),
         ("linear", {"vocabulary": "union"}, "takes no `vocabulary`; write strategy='linear'"),
+        ("linear", {"kep": 0.5}, "`kep`; write strategy='linear'; did you mean 'keep'"),
+        ("linear", {"bse_model": "x"}, "takes no `bse_model`; did you mean 'base_model'"),
         ("wudi", {}, "^'wudi' is no method of mergekit but a strategy; write strategy='wudi'$"),
         ("lineer", {}, "^there is no merge method 'lineer'; did you mean 'linear'"),
         ("linear", {"parameters": {"weight": [1.0]}}, "1 value for 2 models"),

@@ -54,7 +54,7 @@ WRONG = {
         "    parameters: {weight: 0.5}\n", ""
     ),
     "1: 'me/c' has no weight; give it one": PLAIN + "base_model: me/c\n",
-    "1: merge method 'ties': Merge method requires a base input": changed("linear", "ties"),
+    "1: merge method 'ties': it needs a base; name it as base_model": changed("linear", "ties"),
     "1: 'slices' is taken for one slice with all layers of each model": """\
         slices: [{sources: [{model: me/a, layer_range: [1, 4]}]}]
         merge_method: passthrough

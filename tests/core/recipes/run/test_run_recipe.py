@@ -269,7 +269,7 @@ def test_something_in_the_place_of_a_link_or_out_is_named_and_stays(tmp_path: Pa
         run_recipe(recipe(a=Write()), tmp_path, toy())
     assert (tmp_path / "a" / "mine").read_text() == "precious"
     (tmp_path / "out").write_text("")
-    with pytest.raises(EmbergeError, match="choose another --out"):
+    with pytest.raises(EmbergeError, match="choose another folder"):
         run_recipe(recipe(a=Write()), tmp_path / "out", toy())
 
 
