@@ -9,6 +9,8 @@ import pytest
 from emberge import CheckpointError, RecipeError
 from emberge.files import working_in
 from emberge_merge import merge
+from emberge_merge.loaded_models import build_mergekit_config
+from mergekit.merge_methods import registry
 from sentence_transformers import SentenceTransformer
 
 from tests.support import tiny
@@ -99,6 +101,12 @@ def test_a_call_of_mixed_or_wrong_parameters_is_refused_before_models_are_saved(
     monkeypatch.setattr(model, "save_pretrained", None)
     with pytest.raises(RecipeError, match=words):
         merge(**{"models": [model, bert], "method": method, "out": tmp_path / "merged", **options})
+
+
+def test_methods_without_weights_get_none() -> None:
+    for spec in (method.spec for method in registry.registered_methods()):
+        entry, *_ = build_mergekit_config(["me/a"], spec.name, None, {})["models"]
+        assert ("weight" in entry["parameters"]) == ("weight" in {p.name for p in spec.parameters})
 
 
 def test_what_a_call_would_ignore_is_refused(bert: Path, tmp_path: Path) -> None:
