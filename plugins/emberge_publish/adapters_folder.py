@@ -174,7 +174,8 @@ def _describe_adapter(reference: ModelRef, artifact: Artifact | None) -> dict[st
         facts["rank"] = max(artifact.adapter.ranks.values(), default=0)
     if artifact is not None and isinstance(artifact.details, TrainingDetails):
         facts["loss"] = artifact.details.loss
-        facts["examples"] = {name: used.rows for name, used in artifact.details.datasets.items()}
+        facts["rows"] = {name: used.rows for name, used in artifact.details.datasets.items()}
+        facts["examples_seen"] = artifact.details.examples
     return facts
 
 

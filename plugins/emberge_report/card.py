@@ -39,7 +39,7 @@ _IDENTIFIER = re.compile(r"[A-Za-z0-9][A-Za-z0-9.+_-]*")
 _MEDIA = {"image": "images", "audio": "sound"}
 # Details of a step that are elsewhere in the card or help no reader.
 _HIDDEN_DETAILS = {
-    *("weights", "models", "datasets", "seconds", "cpu_seconds", "strategy", "seed"),
+    *("weights", "models", "datasets", "examples", "seconds", "cpu_seconds", "strategy", "seed"),
     *("checkpoints", "tensors", "training_cost", "weights_by_layer"),
 }
 
@@ -105,6 +105,9 @@ def draw_card(facts: CardFacts) -> str:
     """Return the card of a model or an adapter."""
     details = facts.artifact.details
     ways = details.tensors if isinstance(details, MergeDetails) else {}
+    trainings = (
+        [details] if isinstance(details, TrainingDetails) else facts.artifact.trainings.values()
+    )
     template = open_templates().get_template("card.md")
     text = template.render(
         card=facts,
@@ -115,6 +118,7 @@ def draw_card(facts: CardFacts) -> str:
         origin=facts.artifact.origin,
         weighted=any(parent.weight is not None for parent in facts.parents),
         options=_write_options(facts),
+        seen=sum(one.examples for one in trainings),
         ways=", ".join(f"{count} {way}" for way, count in ways.items() if count),
         made_again=[*_list_provenance(facts)],
     )

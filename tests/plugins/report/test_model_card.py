@@ -76,6 +76,7 @@ def test_the_card_loads_and_its_front_matter_is_in_the_hubs_form(
     assert "## How it was trained" in card(run.root, "full").text
     assert "\nsampler: {batch_shuffle: {batch_size: 16}}\n" in card(run.root, "full").text
     assert "| stdlib | retrieval | 800 of 960 | unknown |" in card(run.root, "full").text
+    assert "The training saw 800 examples" in card(run.root, "full").text
     for name in MODELS:
         text = (run.root / name / "README.md").read_text()
         assert str(tmp_path) not in text
