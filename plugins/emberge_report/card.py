@@ -253,14 +253,14 @@ def _write_options(facts: CardFacts) -> str:
     if isinstance(facts.artifact.details, MergeDetails):
         chain = list(facts.artifact.details.strategy)
         options = {"strategy": chain[0] if len(chain) == 1 else chain, **options}
-    # One option a line, as a recipe may write it; the braces are those of the whole mapping.
-    lines = []
+    # An option has one line, as a recipe may write it (without the braces of the whole mapping), or a block.
+    style: Any = {"sort_keys": False, "allow_unicode": True}
+    texts = []
     for key, one in hide_folders(options).items():
-        line: str = yaml.safe_dump(
-            {key: one}, sort_keys=False, allow_unicode=True, default_flow_style=True, width=100
-        )
-        lines.append(line.strip()[1:-1])
-    return "\n".join(lines)
+        line: str = yaml.safe_dump({key: one}, default_flow_style=True, width=10_000, **style)
+        is_long = len(line.strip()) > 102
+        texts.append(yaml.safe_dump({key: one}, **style) if is_long else line.strip()[1:-1])
+    return "\n".join(map(str.rstrip, texts))
 
 
 def _format_row_count(data: TrainingSet) -> str:
