@@ -9,7 +9,16 @@ from itertools import combinations
 from pathlib import Path
 from typing import Any
 
-from emberge import Artifact, CheckpointError, ModelRef, Preflight, Problem, StepRef, Workspace
+from emberge import (
+    Artifact,
+    CheckpointError,
+    Model,
+    ModelRef,
+    Preflight,
+    Problem,
+    StepRef,
+    Workspace,
+)
 from emberge.contracts import TrainingDetails
 from emberge.files import write_json, write_text
 from emberge.merging import MergeInput, Tokenizer, build_result, describe_base, open_model
@@ -21,10 +30,11 @@ from emberge.model_folder import (
     read_object,
     read_settings,
 )
-from emberge.results import find_adapted_base
+from emberge.results import OutFolder, find_adapted_base, read_artifact
 from emberge.tensor_files import read_header
 from emberge.tensor_names import PEFT_PREFIX
-from emberge.wording import hide_folders
+from emberge.wording import hide_folders, to_markdown
+from emberge_evaluate import read_scores
 
 _FOLDER, _SETTINGS = "adapters", "config_sentence_transformers.json"
 _DORA = ".lora_magnitude_vector"
@@ -147,7 +157,9 @@ def write_adapters_folder(
         _require_loadable(folder, folder / template.locate_in_trunk(""))
         results = [workspace.artifact(one) for one in evaluations]
         tables = [
-            (at / one.table).read_text("utf-8") for at, one in results if one.kind == "scores"
+            f"{_explain_columns(models, at)}\n{(at / one.table).read_text('utf-8')}"
+            for at, one in results
+            if one.kind == "scores"
         ]
         if tables:  # the run puts the section into the card
             write_text(folder / "README.md", "\n".join(["## Scores\n", *tables]), durable=False)
@@ -165,6 +177,26 @@ def write_adapters_folder(
         made_by=f"adding the adapters {', '.join(adapters)} to",
         base=base,
     )
+
+
+def _explain_columns(models: Mapping[str, Model], evaluation: Path) -> str:
+    """Return a paragraph on the columns of an evaluation: the folder's adapters, merges, and other models."""
+    adapters = {model.name: name for name, model in models.items()}
+    scores, out = read_scores(evaluation), OutFolder(evaluation.parent)
+    words, others = [], []
+    for name in dict.fromkeys(scores.find_column(column).model for column in scores.models):
+        artifact = read_artifact(out.locate_link(name))
+        if name in adapters:
+            words.append(f"{name} is the adapter {adapters[name]} on the base")
+        else:
+            is_merge = artifact is not None and artifact.origin == "merged"
+            others.append(f"the merged model {name}" if is_merge else name)
+    words += (
+        [f"for comparison, and not in this folder as adapters: {', '.join(others)}"]
+        if others
+        else []
+    )
+    return f"Columns: {to_markdown('; '.join(words))}.\n"
 
 
 def _describe_adapter(reference: ModelRef, artifact: Artifact | None) -> dict[str, Any]:

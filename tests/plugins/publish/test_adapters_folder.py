@@ -100,11 +100,16 @@ def test_each_adapter_loads_by_the_lines_of_the_card_as_emberge_reads_it(
 ) -> None:
     (place / "tests.csv").write_text("question,answer\na list,the items\nan account,a bank\n")
     names = ("./base+./a", "./base+./b", "./base+./c")
-    scores = {"models": ["./base", *names], "evaluators": {"mteb": {"data": "tests.csv"}}}
-    assert publish("run", *names, steps={"scores": {"evaluate": scores}}, after="$scores") == 0
+    merge = {"merge": {"models": ["./base", "./base"], "strategy": "linear"}}
+    models = ["$both", "./base", *names]
+    scores = {"models": models, "evaluators": {"mteb": {"data": "tests.csv"}}}
+    steps = {"both": merge, "scores": {"evaluate": scores}}
+    assert publish("run", *names, steps=steps, after="$scores") == 0
     kept = place / "out" / "kept"
     card = (kept / "README.md").read_text()
     assert (place / "out" / "scores" / "scores.md").read_text() in card
+    assert "Columns: base+a is the adapter a on the base; base+b is" in card
+    assert "not in this folder as adapters: the merged model both, base." in card
     model, plain = run_card(kept), SentenceTransformer("base", device="cpu").encode(tiny.WORDS)
     for name in "abc":
         found = Model(name, place / "base", name * 64, None, place / name)
