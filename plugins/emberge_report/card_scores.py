@@ -75,7 +75,7 @@ def _list_results(name: str, scores: Scores) -> Iterator[EvalResult]:
         yield EvalResult(
             task_type=_make_slug(task.kind) or "feature-extraction",
             dataset_type=_make_slug(dataset),
-            dataset_name=dataset,
+            dataset_name=f"{dataset} ({task.note})" if task.note else dataset,
             metric_type=task.metric or "score",
             metric_value=round(value if scores.less_is_better else 100 * value, 3),
         )
