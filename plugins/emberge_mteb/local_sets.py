@@ -25,6 +25,10 @@ from emberge_data import (
 )
 
 _Name = TypeVar("_Name")
+# What `limit_queries` counts in sets of each task; texts in others.
+_UNITS = {"retrieval": "queries", "reranking": "queries"} | dict.fromkeys(
+    ("sts", "pair_classification"), "pairs"
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,8 +56,12 @@ class LocalSet:
 
     @property
     def note(self) -> str:
-        """Note on the score about how many queries and documents were scored at most."""
-        limits = ((self.entry.limit_queries, "queries"), (self.entry.limit_corpus, "documents"))
+        """Note on the score about how many queries (pairs, texts) and documents were scored at most."""
+        task, limit_corpus = self.eval_set.task, self.entry.limit_corpus
+        limits = (
+            (self.entry.limit_queries, _UNITS.get(task, "texts")),
+            (limit_corpus if task == "retrieval" else None, "documents"),
+        )
         words = [f"{limit} {word}" for limit, word in limits if limit is not None]
         return f"at most {' and '.join(words)}" if words else ""
 

@@ -158,11 +158,12 @@ def test_a_text_that_comes_again_is_embedded_once(
 
 
 def test_a_cut_set_keeps_what_is_relevant_and_says_so(tmp_path: Path, bert: Path) -> None:
-    catalogue = write_catalogue(tmp_path / "sets", ["retrieval"])
+    catalogue = write_catalogue(tmp_path / "sets", ["retrieval", "sts", "clustering"])
     write_retrieval(tmp_path / "sets/eval/retrieval", queries=20, documents=60)
     evaluator = mteb(catalogue, limit_queries=5, limit_corpus=12)
-    (task,) = evaluator.plan(Bench(tmp_path))
+    task, *others = evaluator.plan(Bench(tmp_path))
     assert task.note == "at most 5 queries and 12 documents"
+    assert [one.note for one in others] == ["at most 5 pairs", "at most 5 texts"]
     assert task.fingerprint != mteb(catalogue).plan(Bench(tmp_path))[0].fingerprint
     (score,) = evaluator.evaluate(model_at(bert), [task], Bench(tmp_path))
     assert score.units is not None
