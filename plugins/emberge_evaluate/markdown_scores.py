@@ -32,6 +32,9 @@ def draw_scores(scores: Scores) -> str:
     lines += [*_draw_differences(shown), f"{title}:", "", *_draw_table(shown, build_table(shown))]
     if scores.pooled is not None:
         lines += ["", "Each model:", "", *_draw_table(scores, build_table(scores))]
+    if len(scores.models) > _FEW_MODELS and build_table(scores).has_intervals:
+        reason = f"Intervals of means are shown for at most {_FEW_MODELS} models"
+        lines += ["", f"{reason}; scores.json has those of all."]
     return "\n".join([*lines, *_list_domains(scores), *_list_notes(scores)]) + "\n"
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import pytest
 from emberge_evaluate import ScoredTask, Scores, build_table
@@ -62,3 +63,11 @@ def test_the_best_number_is_marked_unless_all_are_equal(
     assert [name for name, cell in row.cells.items() if cell.is_best] == ([best] if best else [])
     text = draw_scores(scores_of([ScoredTask("a", "sts", metric)], other))
     assert text.count("**") == (2 if best else 0)
+
+
+def test_means_of_many_models_have_intervals_elsewhere(monkeypatch: pytest.MonkeyPatch) -> None:
+    scores = replace(scores_of(SETS), intervals={"base": {"in": (0.4, 0.7)}})
+    assert "50.0 [40.0, 70.0]" in draw_scores(scores)
+    monkeypatch.setattr("emberge_evaluate.markdown_scores._FEW_MODELS", 1)
+    assert "[40.0, 70.0]" not in draw_scores(scores)
+    assert "at most 1 models; scores.json has those of all." in draw_scores(scores)
