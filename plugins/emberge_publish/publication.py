@@ -146,7 +146,7 @@ class Publication:
             *(CommitOperationDelete(p, is_folder=False) for p in self._list_others(repository)),
         ]
         message, parent = "Publish with emberge", repository.commit
-        with self._ask_hub() as hub:
+        with self._ask_hub("any file uploaded is kept; the same command sends the others") as hub:
             done = hub.create_commit(name, operations, commit_message=message, parent_commit=parent)
         return UploadResult(str(done.oid), f"{hub.endpoint}/{name}", len(self.files), self.size)
 
@@ -155,18 +155,16 @@ class Publication:
         return [path for path in repository.blobs if path not in self.files]
 
     @contextmanager
-    def _ask_hub(self) -> Iterator[HfApi]:
-        """Yield the hub's client, and turn its errors in the block into a HubError."""
+    def _ask_hub(self, state: str = "nothing was uploaded") -> Iterator[HfApi]:
+        """Yield the hub's client, and turn its errors in the block into a HubError that ends in `state`."""
         from huggingface_hub import errors
 
         try:
             yield _open_hub()
         except (errors.HfHubHTTPError, errors.HTTPError, OSError, RuntimeError) as error:  # type: ignore[attr-defined]
             reason = " ".join(str(error).split()) or type(error).__name__
-            raise HubError(
-                f"{self.options.name}: the hub refused or failed ({reason}); what was uploaded is kept, so "
-                "that the same command continues with what is missing"
-            ) from error
+            name = self.options.name
+            raise HubError(f"{name}: the hub refused or failed ({reason}); {state}") from error
 
 
 def _open_hub() -> HfApi:
