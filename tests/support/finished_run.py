@@ -14,14 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from emberge import Artifact, CheckpointError, DataRef, Model, ModelRef, StepRef
-from emberge.contracts import (
-    BaseFacts,
-    MergeDetails,
-    Reference,
-    TrainingDetails,
-    TrainingWork,
-    UsedRows,
-)
+from emberge.contracts import BaseFacts, MergeDetails, Reference, TrainingDetails, UsedRows
 from emberge_evaluate import Comparison, ScoredTask, Scores, Verdict, write_scores
 from emberge_report import Report
 
@@ -201,8 +194,7 @@ def demo_run(out: Path, base: Path, models: list[Path]) -> FinishedRun:
     for draw in (1, 2, 3):
         trained(out, f"members.draw={draw}", models[draw % len(models)], steps=30, seed=draw)
     members = {f"$members.draw={d}": 1 / 3 for d in (1, 2, 3)}
-    works = {name[1:]: TrainingWork(datasets={}, examples=480) for name in members}
-    merged(out, "boom", models[-1], members, trainings=works)
+    merged(out, "boom", models[-1], members)
     scored(out, SCORES)
     return FinishedRun(out, outside={BASE: base})
 

@@ -107,10 +107,12 @@ def test_the_card_of_a_chosen_merge_is_that_of_a_merge(
     merge(tmp_path, bert, berts)
     details = {"chosen_from": 5, "chosen_by": "mean"}
     chosen = Artifact("model", parents=("boom",), details=details, origin="chosen")
+    card_of(tmp_path / "boom", trainings={"full": {"datasets": {}, "examples": 1440}})
     text, made = card_of(runs.publish(tmp_path, "best", chosen, bert)), card_of(tmp_path / "boom")
     assert "\n- merge\n" in text
     assert re.search(r"by merging \d models, chosen from 5 models\.", text)
     assert "chosen_by: mean" in text
+    assert "Their trainings saw 1,440 examples" in text
     table = made.partition("## Merged from")[2].partition("\n## ")[0]
     assert table
     assert table in text
