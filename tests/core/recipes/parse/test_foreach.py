@@ -24,9 +24,7 @@ def test_a_mapping_is_a_product_and_a_list_is_its_rows() -> None:
     assert ids(text) == ["a.x=1,y=p", "a.x=1,y=q", "a.x=2,y=p", "a.x=2,y=q"]
     first = read(text).steps[0]
     assert (first.group, dict(first.variables)) == ("a", {"x": 1, "y": "p"})
-    text = (
-        "steps: {a: {foreach: [{x: 1, y: p}, {x: 2, y: q}], fit: {model: $y, data: d, seed: $x}}}"
-    )
+    text = text.replace("{x: [1, 2], y: [p, q]}", "[{x: 1, y: p}, {x: 2, y: q}]")
     assert ids(text) == ["a.x=1,y=p", "a.x=2,y=q"]
     text = text.replace("x: 1,", "x: 1, how: half ties,").replace("x: 2,", "x: 2, how: whole,")
     assert ids(text) == ["a.how=half-ties", "a.how=whole"]
@@ -97,10 +95,7 @@ def test_an_impossible_foreach_is_refused(foreach: str, said: str) -> None:
     ("option", "said"),
     [
         ("$limt", "is neither an earlier step nor a variable of `foreach`; did you mean '$limit'?"),
-        (
-            "x$q",
-            "is neither an earlier step nor a variable of `foreach` (a plain dollar is written",
-        ),
+        ("x$q", "is neither an earlier step nor a variable of `foreach` (a plain dollar is"),
         ("x$limit", "$limit is a list and cannot stand inside text"),
     ],
 )
@@ -198,10 +193,7 @@ steps:
     ("step", "said"),
     [
         ("blend: {models: $c, strategy: mean}", "$c makes data, and option 'model' of an entry of"),
-        (
-            "fit: {model: m, data: $e}",
-            "a model, and option 'path' of an entry of 'data' takes data",
-        ),
+        ("fit: {model: m, data: $e}", "and option 'path' of an entry of 'data' takes data"),
         ("fit: {model: x/$e, data: d}", "'x/$e': a step's output is written alone, as $e or"),
         ("fit: {model: $g-h-i, data: d}", "'$g-h-i': a step's output is written alone, as $g-h or"),
     ],
