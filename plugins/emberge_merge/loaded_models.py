@@ -12,7 +12,7 @@ from typing import Any
 from emberge import RecipeError
 from emberge.files import make_folder, working_in
 from emberge.recipes import complete_reference
-from emberge.wording import count_noun
+from emberge.wording import count_noun, make_file_name
 
 # Methods of mergekit that have no weights; for the others a weight is 1 by default.
 _WITHOUT_WEIGHTS = frozenset(
@@ -27,8 +27,8 @@ def place_loaded_models(
     """Return (models with a folder in place of each loaded one, by name; loaded models by folder).
 
     A model may be an entry of a recipe's `models` (`{"model": model, "weight": 2}`). The folders, which
-    `saving_loaded_models` fills, are named as the models and lie in a hidden one next to `out`. A model that
-    stands twice has one folder.
+    `saving_loaded_models` fills, lie in a hidden one next to `out`: `models[0]/NAME`, with the last name of
+    the folder or hub id that the model was loaded from. A model that stands twice has one folder.
     """
     folder = out.absolute().parent / f".{out.name}.models"
     paths: dict[int, Path] = {}
@@ -39,7 +39,9 @@ def place_loaded_models(
             return {**model, "model": place(name, model["model"])}
         if not hasattr(model, "save_pretrained"):
             return model
-        path = paths.setdefault(id(model), folder / name)
+        source = next((m.name_or_path for m in model.modules() if hasattr(m, "name_or_path")), "")
+        source_name = make_file_name(Path(source or "loaded").name).replace("+", "-")
+        path = paths.setdefault(id(model), folder / name / source_name)
         loaded.setdefault(path, model)
         return path
 
@@ -48,7 +50,7 @@ def place_loaded_models(
 
 @contextmanager
 def saving_loaded_models(loaded: Mapping[Path, Any]) -> Iterator[None]:
-    """Save loaded models in their folders, which lie in one; remove that afterwards.
+    """Save loaded models in their folders, two levels below one; remove that afterwards.
 
     Raises:
         CheckpointError: if another process merges loaded models there.
@@ -56,7 +58,7 @@ def saving_loaded_models(loaded: Mapping[Path, Any]) -> Iterator[None]:
     if not loaded:
         yield
         return
-    folder = next(iter(loaded)).parent
+    folder = next(iter(loaded)).parents[1]
     with working_in(folder):
         try:
             for path, model in loaded.items():

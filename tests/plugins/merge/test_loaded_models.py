@@ -68,7 +68,7 @@ def test_loaded_models_take_strategies_too(
     model = loaded["model"]
     found = merge([{"model": model, "weight": 2.0}, bert], *words, out="merged", **options)
     assert capsys.readouterr().err.splitlines()[-1] == "merged: merged"
-    assert "models[0]" in (found.path / "artifact.json").read_text()
+    assert rf"| models\[0\]/{bert.name} |" in (found.path / "README.md").read_text()
     expected = model.state_dict()
     tensors = found.load(device="cpu").state_dict()
     assert all((expected[n] - t).abs().max() <= 1e-6 for n, t in tensors.items())
