@@ -206,29 +206,38 @@ def _locate_folder(
         raise CheckpointError(
             f"'{text}' is no model: it has neither modules.json nor config.json{hint}"
         )
+    if resolve_outside_path(text, reference).is_dir():
+        raise CheckpointError(
+            f"'{text}': a folder {text} is here; write ./{text} ({text}@main is the hub's)"
+        )
     if not deep and ("://" in text or ":" not in text):
         raise ConnectionError("the network is not used")
+    try:
+        return _ask_plugins(text, plugins, files)
+    except ConnectionError as error:
+        hint = "" if ":" in text else f", and there is no folder ./{text}"
+        raise ConnectionError(f"{error}{hint}") from error
+
+
+def _ask_plugins(text: str, plugins: Plugins, files: WantedFiles) -> Path:
     name, separator, revision = text.rpartition("@")
     located = plugins.hook.locate_model(
         reference=name if separator else text, revision=revision if separator else None, files=files
     )
     if located is None:
-        raise CheckpointError(_describe_missing_model(text, reference, plugins))
+        raise CheckpointError(_describe_missing_model(text, plugins))
     return Path(located)
 
 
-def _describe_missing_model(text: str, reference: ModelRef, plugins: Plugins) -> str:
+def _describe_missing_model(text: str, plugins: Plugins) -> str:
     asked_plugins = [i.plugin_name for i in plugins.hook.locate_model.get_hookimpls()]
     asked_text = (
         f"asked: {', '.join(asked_plugins)}"
         if asked_plugins
         else "no plugin that looks for models is loaded"
     )
-    is_local = (reference.folder / text).exists()
     advice = (
-        f"write ./{text} for the folder"
-        if is_local
-        else f"addresses are read that begin with {', '.join(SCHEMES)}"
+        f"addresses are read that begin with {', '.join(SCHEMES)}"
         if "://" in text
         else f"if you meant the folder ./{text} write it so"
     )
