@@ -117,6 +117,13 @@ class _Loader(_CoreResolver, yaml.SafeLoader):
     """A reader whose composer alone is used."""
 
 
+# What is wrong where PyYAML's context of an error begins; the end, where it notices, is elsewhere.
+_UNFINISHED_MESSAGES = {
+    "while scanning a simple key": "a ':' is missing here, or the space after it",
+    "while scanning a quoted scalar": "the quote that opens here is not closed",
+}
+
+
 def read_yaml(
     text: str, place: Callable[[int], str], problems: list[Problem], *, what: str = "the recipe"
 ) -> Node | None:
@@ -134,8 +141,9 @@ def read_yaml(
         line = text.count("\n", 0, int(error.position)) + 1
         message = f"YAML has no place for {error.character!r}"
     except yaml.MarkedYAMLError as error:
-        mark = error.problem_mark or error.context_mark
-        line, message = mark.line + 1 if mark else 1, _describe_syntax_error(error)
+        message = _UNFINISHED_MESSAGES.get(str(error.context), "")
+        mark = (error.context_mark if message else error.problem_mark) or error.context_mark
+        line, message = mark.line + 1 if mark else 1, message or _describe_syntax_error(error)
     except RecursionError:
         message = f"{what} is nested too deeply"
     except _TooManyValuesError:

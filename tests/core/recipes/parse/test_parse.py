@@ -59,6 +59,8 @@ steps:
         ("seed: 1", "1: a recipe needs `steps: {id: {kind: options}}`"),
         ("steps:\n\ta: 3", "2: a tab stands here; indent with spaces"),
         ("steps: [a", "1: this is not YAML: while parsing a flow sequence, expected ',' or ']'"),
+        ("a: 1\nseed:2\nb: 3", "2: a ':' is missing here, or the space after it"),
+        ("a: 1\nb: 'x\nc: 3", "2: the quote that opens here is not closed"),
         ("steps: {a: {corpus: !!python/name:os.system 3}}", "1: the tag"),
         ("steps: &a {c: *a}", "1: the recipe is nested too deeply"),
         ("[" * 3000, "1: the recipe is nested too deeply"),
