@@ -36,6 +36,8 @@ class Delimited(Reader):
             lines, table, first = _decode_lines(file), csv.reader(()), 1
             try:
                 heading = next(lines, "")
+                if heading.lstrip().startswith(("{", "[{")):
+                    raise DataError(f"{path}: this looks like JSON; rename the file to .jsonl")
                 delimiter = "\t" if is_tsv else _find_delimiter(heading)
                 joined = itertools.chain([heading], lines)
                 table = csv.reader(joined, delimiter=delimiter, strict=True)

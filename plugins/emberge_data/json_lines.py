@@ -27,6 +27,9 @@ class JsonLines(Reader):
         with open_data_file(path) as file:
             try:
                 for number, line in enumerate(file, start=1):
+                    if number == 1 and (reason := _find_other_format(line)):
+                        yield number, BadRow(reason)
+                        return
                     if line.strip():
                         yield number, _parse_row(line, number)
             except (EOFError, zlib.error, OSError) as error:
@@ -77,23 +80,29 @@ def _decode(line: bytes, number: int) -> str:
     return line.decode("utf-8-sig" if number == 1 else "utf-8")
 
 
+def _find_other_format(first_line: bytes) -> str | None:
+    """Return the message on a file that begins so if it is CSV or one JSON document; None for JSON Lines."""
+    start = first_line.removeprefix(b"\xef\xbb\xbf").strip()
+    if start == b"{" or start[:1] == b"[":
+        return "this is one JSON document; write one object a line (jq -c '.[]' writes a list so)"
+    is_table = re.match(rb"[^{\[]+[,;\t|]", start)
+    return "this is not JSON, but looks like CSV; rename the file to .csv" if is_table else None
+
+
 def _parse_row(line: bytes, number: int) -> Mapping[str, Any] | BadRow:
     """Return the JSON object in a line as a row, or the reason why the line is not such an object."""
-    hint = "; one object a line is expected (jq -c '.[]' writes a list so)"
     try:
         row = json.loads(_decode(line, number).rstrip("\r\n"))
     except UnicodeDecodeError:
         return BadRow(_NOT_UTF8)
     except json.JSONDecodeError as error:
-        remedy = hint if line.strip() in (b"[", b"{") else "; correct the line"
-        return BadRow(
-            f"not JSON: {error.msg.removesuffix(' at')} at column {error.pos + 1}{remedy}"
-        )
+        reason = f"{error.msg.removesuffix(' at')} at column {error.pos + 1}"
+        return BadRow(f"not JSON: {reason}; correct the line")
     except (RecursionError, ValueError) as error:  # deep nesting, or a number of 4,300 digits
         return BadRow(f"the line is no row ({error}); correct it")
     if not isinstance(row, dict):
         kind = "list" if isinstance(row, list) else type(row).__name__
-        return BadRow(f"expected an object ({{…}}) on the line, not a {kind}{hint}")
+        return BadRow(f"expected an object ({{…}}) on the line, not a {kind}; correct the line")
     if half := _find_half_surrogate(line, row):
         return BadRow(
             f"the line has {half}, half a surrogate pair, which is no character; correct the line"

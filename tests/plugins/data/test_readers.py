@@ -80,13 +80,19 @@ def test_bad_lines_are_told_and_the_next_is_read(tmp_path: Path) -> None:
 def test_a_document_over_many_lines_is_told_how_to_become_lines(tmp_path: Path) -> None:
     path = tmp_path / "a.json"
     path.write_text(json.dumps(ROWS, indent=1))
-    assert "jq -c '.[]'" in faults(JsonLines(), path)[0][1]
+    ((_, message),) = faults(JsonLines(), path)
+    assert "jq -c '.[]'" in message
     path.write_text('{"a": "\n')
-    assert "starting at column 7" in faults(JsonLines(), path)[0][1]
-    path.write_text('{"a": 1,}\n{\n')
-    (_, first), (_, second) = faults(JsonLines(), path)
-    assert first.endswith("; correct the line")
-    assert second.endswith("; one object a line is expected (jq -c '.[]' writes a list so)")
+    assert "starting at column 7; correct the line" in faults(JsonLines(), path)[0][1]
+
+
+def test_a_file_with_the_ending_of_another_format_is_told_its_own(tmp_path: Path) -> None:
+    (tmp_path / "a.jsonl").write_text("query,document\na,b\nc,d\n")
+    ((_, message),) = faults(JsonLines(), tmp_path / "a.jsonl")
+    assert message.endswith("looks like CSV; rename the file to .csv")
+    (tmp_path / "a.csv").write_text('{"query":"a","document":"b"}\n')
+    with pytest.raises(DataError, match=r"looks like JSON; rename the file to \.jsonl"):
+        read(Delimited(), tmp_path / "a.csv")
 
 
 @pytest.mark.parametrize("keep", [0.2, 0.9])
