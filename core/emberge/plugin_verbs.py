@@ -87,7 +87,7 @@ class Verb:
         for option in self.options:
             option.add_to(parser)
         if self.machine:
-            title = "the machine (decides the speed, never the result)"
+            title = "the machine (decides the speed, and the result only where noted)"
             group = parser.add_argument_group(title)
             for option in (*MACHINE_OPTIONS, *self.machine_options):
                 option.add_to(group)

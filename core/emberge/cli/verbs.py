@@ -77,7 +77,11 @@ VERBS: dict[str, Verb] = {
         machine_options=(
             VerbOption("--launcher", "run steps side by side: local, or a plugin's", "NAME"),
             VerbOption(
-                "--ranks", "train by N processes, one a GPU", "N", build_number_reader(Count)
+                "--ranks",
+                "train by N processes, one a GPU; another model unless without dropout and with "
+                "cross_rank losses",
+                "N",
+                build_number_reader(Count),
             ),
             VerbOption("--shard", "ranks split weights and optimizer (FSDP2)"),
         ),
