@@ -138,6 +138,7 @@ class TrainingDetails(TrainingWork):
 
     seed: int
     ranks: int = 1
+    """Number that took the last steps."""
     steps: int
     last_loss: float
     """Mean over the last tenth of the steps."""

@@ -186,7 +186,7 @@ class FitResult:
 
     `rows_by_dataset` has the numbers of rows after the samplers' selection; only `fit` fills it. `seconds`
     and `cpu_seconds` are summed over interruptions, without work that was lost; `cpu_seconds` are those of
-    all threads of the first rank's process. `checkpoints` are the paths of kept models inside the result.
+    all threads of all ranks. `checkpoints` are the paths of kept models inside the result.
     `scores` are pairs (step, score) of the steps that the trainee scored, and `result_step` is the step whose
     parameters are the result. `figures` show the model's own numbers, such as the load of its
     experts over the steps.

@@ -106,7 +106,6 @@ def open_session(
         objective = Objective(job.losses, [d.info for d in datasets])
         if computes_losses:
             _require_columns(plan, tables, objective)
-            _warn_of_lone_ranks(objective, plan.sizes, ranks, warn)
         # The longest text decides how large a chunk can be.
         fitted_settings = fit_token_budget(
             work, settings, encoder, [*tables.values(), *windows.values()], ranks
@@ -119,6 +118,8 @@ def open_session(
         encoder.module.train(options.dropout)
         # Split weights would stay gathered after a forward pass without a backward pass.
         draws_random = draws_random_numbers(encoder, fitted_settings.autocast)
+        if computes_losses and warn and ranks.is_first and ranks.size > 1:
+            _warn_of_ranks(objective, plan.sizes, ranks.size, draws_random, warn)
         if splits_weights:
             split_weights(encoder, ranks)
         yield Session(
@@ -249,17 +250,18 @@ def _plan_batches(job: FitJob, pool: Pool, warn: Warn | None) -> BatchPlan:
     return plan
 
 
-def _warn_of_lone_ranks(
-    objective: Objective, names: Iterable[str], ranks: RankGroup, warn: Warn | None
+def _warn_of_ranks(
+    objective: Objective, names: Iterable[str], size: int, draws_random: bool, warn: Warn
 ) -> None:
-    """Warn of losses that compare rows and do not see those of other ranks."""
+    """Warn of dropout, and of losses that compare rows and do not see those of other ranks."""
     losses = [loss for name in names for loss in objective.of(name)]
     lone = [type(loss).__name__ for loss in losses if loss.compares_rows and not loss.cross_rank]
     listed = ", ".join(dict.fromkeys(lone))
-    if listed and warn and ranks.is_first and ranks.size > 1:
-        warn(
-            f"{listed} compares the rows of each of {ranks.size} ranks alone; cross_rank: true compares all"
-        )
+    reasons = ["each draws its own dropout (dropout: false draws none)"] if draws_random else []
+    if listed:
+        reasons.append(f"{listed} compares the rows of each alone (cross_rank: true compares all)")
+    if reasons:
+        warn(f"{size} ranks train another model than one would: {', and '.join(reasons)}")
 
 
 def _list_in_batch_datasets(job: FitJob) -> list[str]:

@@ -37,10 +37,11 @@ from emberge.training.loop.optimizer import (
 )
 from emberge.training.loop.session_opening import open_session
 from emberge.training.trainee import Trainee
+from emberge.wording import count_noun
 
 # Prefix, in a state, of the names of the best parameters so far.
 BEST_PREFIX = "best."
-_STOPPING = "stopping after this step, whose state is saved; Ctrl-C again stops at once\n"
+_STOPPING = "stopping after this step, whose state is saved; a second signal stops at once\n"
 
 
 class Trainer:
@@ -94,6 +95,7 @@ class Trainer:
                 self.cpu_seconds = time.process_time() - cpu_seconds_before
                 self._save_if_due(step + 1, identity, log, interrupt)
         log.finish()
+        self.cpu_seconds = self._sum_cpu_seconds()
         return self._build_result(log, self._write_model(folder))
 
     def _open_log(self, metric: LogMetric) -> MetricLog:
@@ -181,8 +183,19 @@ class Trainer:
         log.restore(state.facts)
         self.history.restore(state.facts.get("scores", ()))
         self.seconds = state.facts["seconds"]
-        self.cpu_seconds = state.facts.get("cpu_seconds", 0.0)
+        self.cpu_seconds = state.facts["cpu_seconds"] if self.ranks.is_first else 0.0
+        if (saved_by := state.facts["ranks"]) != self.ranks.size:
+            self.warn(
+                f"the first {count_noun(state.step, 'step')} ran on {count_noun(saved_by, 'rank')} and the "
+                f"rest on {self.ranks.size}: with dropout, or a loss without cross_rank, the model differs "
+                "from that of either number"
+            )
         return state.step
+
+    def _sum_cpu_seconds(self) -> float:
+        """Return the CPU seconds of all ranks."""
+        seconds = torch.tensor(self.cpu_seconds, dtype=torch.float64)
+        return float(self.ranks.sum_over_ranks(seconds))
 
     def _set_parameters(self, values: Mapping[str, Tensor]) -> None:
         with torch.no_grad():
@@ -219,7 +232,8 @@ class Trainer:
             **log.to_facts(),
             "scores": self.history.scores,
             "seconds": self.seconds,
-            "cpu_seconds": self.cpu_seconds,
+            "cpu_seconds": self._sum_cpu_seconds(),
+            "ranks": self.ranks.size,
         }
 
         def save() -> None:

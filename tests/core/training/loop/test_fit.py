@@ -9,10 +9,9 @@ from typing import Any
 import pytest
 import torch
 from emberge import DataError, Embeddings, EmbergeError, Example, Loss, PerDataset, PluginError
-from emberge.ranks import RankGroup
 from emberge.training import FitOptions, FitResult
 from emberge.training.batch_loss import Objective
-from emberge.training.loop.session_opening import _warn_of_lone_ranks
+from emberge.training.loop.session_opening import _warn_of_ranks
 from emberge_encoder import TextEncoder
 from emberge_train import BatchShuffle, CoSENT, InfoNCE, MarginMSE, Matryoshka
 from safetensors.torch import load_file, save_file
@@ -254,16 +253,17 @@ def test_a_warm_up_as_long_as_the_training_is_warned_about(
     assert ["5 steps and warmup_steps is 5" in one for one in said] == [True] * doubted
 
 
-def test_a_loss_that_compares_one_ranks_rows_alone_is_warned_about() -> None:
+def test_what_makes_the_model_depend_on_ranks_is_warned_about() -> None:
     infos, said = [retrieval().info, similarity().info], list[str]()
-    for loss, size in (
-        (CoSENT(cross_rank=True), 2),
-        (CoSENT(), 1),
-        (CoSENT(), 2),
-        (MarginMSE(), 2),  # its rows do not depend on each other
-        (Matryoshka(loss=(MarginMSE(),), dims=(2,)), 2),
+    for loss, draws in (
+        (CoSENT(cross_rank=True), False),
+        (CoSENT(cross_rank=True), True),
+        (CoSENT(), False),
+        (MarginMSE(), False),  # its rows do not depend on each other
+        (Matryoshka(loss=(MarginMSE(),), dims=(2,)), False),
     ):
         losses = PerDataset(default=LOSSES.default, by_task={"sts": (loss,)})
         objective, names = Objective(losses, infos), [info.name for info in infos]
-        _warn_of_lone_ranks(objective, names, RankGroup(size=size), said.append)
-    assert [text.split()[0] for text in said] == ["CoSENT"]
+        _warn_of_ranks(objective, names, 2, draws, said.append)
+    assert ["dropout: false" in text for text in said] == [True, False]
+    assert ["CoSENT compares" in text for text in said] == [False, True]
