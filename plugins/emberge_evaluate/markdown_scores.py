@@ -100,7 +100,8 @@ def _format_number(value: float | None, row: ScoreRow, table: ScoreTable) -> str
     if row.quantity == "cost":
         return f"{value:.3g}"
     sign = "+" if row.quantity == "difference" else ""
-    return f"{value:{sign}.3f}" if table.less_is_better else f"{100 * value:{sign}.1f}"
+    text = f"{value:{sign}.3f}" if table.less_is_better else f"{100 * value:{sign}.1f}"
+    return text.lstrip("+-") if float(text) == 0 else text
 
 
 def _draw_differences(scores: Scores) -> Iterator[str]:

@@ -10,6 +10,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
+from emberge.wording import count_noun
+
 from emberge_evaluate.scores import Interval, ScoredTask, Scores
 from emberge_evaluate.task_groups import TITLE_BY_DOMAIN, TITLE_BY_MEAN, read_group_kind
 
@@ -150,7 +152,9 @@ def _build_facts(scores: Scores) -> Iterator[ScoreRow]:
     if scores.costs:
         costs = {model: scores.costs.get(model) for model in scores.models}
         cells = {model: ScoreCell(cost.times if cost else None) for model, cost in costs.items()}
-        yield ScoreRow("training cost (1: one training on all data)", cells, quantity="cost")
+        of = max(cost.of for cost in scores.costs.values())  # that of all
+        title = f"training cost (1: one training on {count_noun(of, 'row')})"
+        yield ScoreRow(title, cells, quantity="cost")
 
 
 def list_shown_means(scores: Scores) -> dict[str, str]:

@@ -146,7 +146,8 @@ def _choose_looks(report: ReportData) -> dict[str, Look]:
 def _list_sections(report: ReportData) -> Iterator[tuple[str, str]]:
     """Yield the id and heading of each section."""
     for i, (name, _) in enumerate(report.scores):
-        yield f"scores-{i}", "Scores" if len(report.scores) == 1 else f"Scores: {name}"
+        is_plain = len(report.scores) == 1 or name == "scores"
+        yield f"scores-{i}", "Scores" if is_plain else f"Scores: {name}"
     for i, (name, _) in enumerate(report.figures):
         yield f"figures-{i}", f"Figures of {name}"
     sections: Sequence[tuple[str, str, Any]] = (

@@ -63,6 +63,7 @@ def test_the_best_number_is_marked_unless_all_are_equal(
     assert [name for name, cell in row.cells.items() if cell.is_best] == ([best] if best else [])
     text = draw_scores(scores_of([ScoredTask("a", "sts", metric)], other))
     assert text.count("**") == (2 if best else 0)
+    assert "-0.0" not in draw_scores(scores_of(SETS, 0.49996))
 
 
 def test_means_of_many_models_have_intervals_elsewhere(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -158,7 +158,7 @@ def test_the_table_tells_arms_before_models(tmp_path: Path) -> None:
     assert "| task | bls (3 seeds) | boom (3 seeds) | base (1 model) |" in lines
     assert f"**{100 * means['out']:.1f}** ± 0.7" in text
     assert lines.index(
-        "| *training cost (1: one training on all data)* | 1 | 1.8 | – |"
+        "| *training cost (1: one training on 10 rows)* | 1 | 1.8 | – |"
     ) < lines.index("Each model:")
     assert "Difference from bls in points, with 95% intervals of a bootstrap" in text
     assert "In domain (1): code." in lines

@@ -13,6 +13,8 @@ import pytest
 from emberge import Artifact, Evaluator, ModelRef, TaskInfo
 from emberge_evaluate import Evaluate, EvaluatedModel, build_table, read_scores
 from emberge_report import add_scores
+from emberge_report.page import _list_sections
+from emberge_report.report_data import ReportData
 
 from tests.support import finished_run as runs
 from tests.support.finished_run import BASE, FinishedRun, parsed, report, words
@@ -74,7 +76,7 @@ def test_scores_are_told_by_arm_first_and_by_model_folded_away(page: str) -> Non
     folded = next(d for d in parsed(page).iter("details") if d.find("summary") is not None)
     assert folded.findtext("summary") == "Each model by itself"
     assert [cell.text for cell in costs][:4] == [
-        "Training cost (1: one training on all data)",
+        "Training cost (1: one training on 10 rows)",
         "–",
         "1.2",
         "–",
@@ -92,6 +94,8 @@ def test_a_page_and_a_card_have_the_rows_of_the_table(run: FinishedRun, page: st
     assert [
         first.removesuffix(" (in domain)").removesuffix(" (out of domain)") for first in firsts
     ] == titles
+    both = ReportData("two", scores=(("scores", scores), ("more", scores)))
+    assert [heading for _, heading in _list_sections(both)][:2] == ["Scores", "Scores: more"]
 
 
 def test_differences_of_arms_show_every_seed(page: str) -> None:
