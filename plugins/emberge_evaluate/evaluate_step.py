@@ -324,10 +324,8 @@ def _find_domain_warnings(plans: Plans, models: Sequence[Column]) -> Iterator[st
     trained_on = {name for training in trainings for name in training.datasets}
     for evaluator, plan in plans:
         if getattr(evaluator, "in_domain_of", None) == ():
-            in_domain = dict.fromkeys(
-                task.name.removesuffix("-dev") for task in plan if task.domain == "in"
-            )
-            others = [name for name in in_domain if name not in trained_on]
+            in_domain = {task.name.removesuffix("-dev") for task in plan if task.domain == "in"}
+            others = sorted(in_domain - trained_on)
             if 0 < len(others) < len(in_domain):
                 yield (
                     f"{join_some(others)}: in domain as their catalogue says, but no model here was trained "

@@ -152,9 +152,8 @@ def _build_facts(scores: Scores) -> Iterator[ScoreRow]:
     if scores.costs:
         costs = {model: scores.costs.get(model) for model in scores.models}
         cells = {model: ScoreCell(cost.times if cost else None) for model, cost in costs.items()}
-        of = max(cost.of for cost in scores.costs.values())  # that of all
-        title = f"training cost (1: one training on {count_noun(of, 'row')})"
-        yield ScoreRow(title, cells, quantity="cost")
+        all_rows = count_noun(max(cost.of for cost in scores.costs.values()), "row")
+        yield ScoreRow(f"training cost (1: one training on {all_rows})", cells, quantity="cost")
 
 
 def list_shown_means(scores: Scores) -> dict[str, str]:

@@ -57,9 +57,7 @@ class TaskOptions:
             if count > 1:
                 yield context.problem(f"task '{name}' is named {count} times; once is enough")
 
-    def _check_names(
-        self, context: Preflight, known_tasks: Sequence[TaskInfo] | None
-    ) -> Iterator[Problem]:
+    def _check_names(self, context: Preflight, known: list[TaskInfo] | None) -> Iterator[Problem]:
         """Yield problems of the names of mteb's tasks, in the options and in catalogues of training data."""
         option = "only" if self.only else "tasks" if self.tasks else "benchmark"
         try:
@@ -69,7 +67,7 @@ class TaskOptions:
         except DataError as error:
             yield context.problem(str(error), option)
         try:
-            self._read_domains(context.data, known_tasks)
+            self._read_domains(context.data, known)
         except DataError as error:
             yield context.problem(str(error), "in_domain_of")
 
@@ -103,8 +101,7 @@ class TaskOptions:
         sources += [_build_hub_source(task, scored_with) for task in self._load_hub_tasks()]
         if self.in_domain_of:
             names = self._read_domains(workspace.data, [source.info for source in sources])
-            infos = [_set_domain(source.info, names) for source in sources]
-            sources = [replace(s, info=info) for s, info in zip(sources, infos, strict=True)]
+            sources = [replace(one, info=_set_domain(one.info, names)) for one in sources]
         for name, count in Counter(source.info.name for source in sources).items():
             if count > 1:
                 raise DataError(f"task '{name}' is named {count} times; once is enough")
@@ -118,30 +115,24 @@ class TaskOptions:
         return build_hub_tasks(self.tasks, self.benchmark, self.languages, self.only)
 
     def _read_domains(
-        self, resolve: Callable[[Any], Any], known_tasks: Sequence[TaskInfo] | None
+        self, resolve: Callable[[Any], Any], known: Sequence[TaskInfo] | None
     ) -> Collection[str]:
-        """Return the names of the training data's sets, and of the tasks that they make in domain.
-
-        The tasks must be among `known_tasks` or mteb's, unless those are None.
-        """
+        """Return the names of the training data's sets and of tasks in their domain, `known` or mteb's."""
         from emberge_mteb import hub_tasks
 
         sets = hub_tasks.list_training_sets(self.in_domain_of, resolve)
         names = {task for one in sets for task in one.ind_tasks or ()}
         if self.tasks or self.benchmark:
             hub_tasks.list_in_domain_tasks(self.in_domain_of, resolve)
-        if known_tasks is not None:
-            hub_tasks.require_known_tasks(sorted(names - set(map(_name_data, known_tasks))))
+        if known is not None:
+            known_names = {task.name.removesuffix("-dev") for task in known}
+            hub_tasks.require_known_tasks(sorted(names - known_names))
         return names | {one.name for one in sets if one.name is not None}
-
-
-def _name_data(task: TaskInfo) -> str:
-    return task.name.removesuffix("-dev")
 
 
 def _set_domain(task: TaskInfo, in_domain: Collection[str]) -> TaskInfo:
     """Return the task in the domain of the training data if that has its name; else out of it."""
-    if _name_data(task) in in_domain:
+    if task.name.removesuffix("-dev") in in_domain:
         return replace(task, domain="in")
     return replace(task, domain="elsewhere" if task.domain == "elsewhere" else "out")
 

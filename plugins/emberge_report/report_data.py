@@ -41,13 +41,6 @@ class ReportedStep:
         return details if isinstance(details, TrainingDetails) else None
 
     @property
-    def last_loss(self) -> float | None:
-        """Loss at a training's end; None for several kinds of task, whose losses have no common scale."""
-        training = self.training
-        is_mixed = training and len({used.task for used in training.datasets.values()}) > 1
-        return None if training is None or is_mixed else training.last_loss
-
-    @property
     def merge(self) -> MergeDetails:
         """Details of a merge; empty if the step states none."""
         details = self.artifact.details

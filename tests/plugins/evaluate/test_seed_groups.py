@@ -19,16 +19,9 @@ from emberge_evaluate.requirements import Requirement
 from emberge_evaluate.scores import ColumnKey
 from scipy.stats import t, ttest_ind, ttest_rel
 
+from tests.support import given_scores
 from tests.support.bench import Bench
-from tests.support.given_scores import (
-    ARM_TASKS,
-    SEEDS,
-    Given,
-    GivenByArm,
-    bench_of_arms,
-    step,
-    trained,
-)
+from tests.support.given_scores import ARM_TASKS, SEEDS, GivenByArm, bench_of_arms, trained
 
 RESAMPLES = 40_000
 TASK = TaskInfo("only", "retrieval", "ndcg_at_10")
@@ -129,14 +122,13 @@ def test_sets_in_domain_that_no_model_was_trained_on_are_named(
     sets: str, of: str, tmp_path: Path
 ) -> None:
     faq = trained(rows=10, of=10)
-    known = {
-        "bls": {"details": replace(faq, datasets=dict.fromkeys(sets.split(), faq.datasets["faq"]))}
-    }
-    workspace = bench_of_arms(tmp_path, "bls", "base", **known)
-    step("bls", "base", evaluators=(Given(in_domain_of=tuple(of)),)).run(workspace)
-    warnings = [one for one in workspace.warnings if one.startswith("topics: in domain as")]
-    assert len(warnings) == ((sets, of) == ("code", ""))
-    assert all(one in (workspace.folder / "scores.md").read_text() for one in warnings)
+    data = dict.fromkeys(sets.split(), faq.datasets["faq"])
+    workspace = bench_of_arms(tmp_path, "bls", bls={"details": replace(faq, datasets=data)})
+    evaluator = given_scores.Given(in_domain_of=tuple(of))
+    given_scores.step("bls", evaluators=(evaluator,)).run(workspace)
+    is_warned = (sets, of) == ("code", "")
+    assert bool(workspace.warnings) == is_warned
+    assert ("- topics: in domain" in (workspace.folder / "scores.md").read_text()) == is_warned
 
 
 def test_the_table_tells_arms_before_models(tmp_path: Path) -> None:

@@ -13,8 +13,6 @@ import pytest
 from emberge import Artifact, Evaluator, ModelRef, TaskInfo
 from emberge_evaluate import Evaluate, EvaluatedModel, build_table, read_scores
 from emberge_report import add_scores
-from emberge_report.page import _list_sections
-from emberge_report.report_data import ReportData
 
 from tests.support import finished_run as runs
 from tests.support.finished_run import BASE, FinishedRun, parsed, report, words
@@ -94,8 +92,6 @@ def test_a_page_and_a_card_have_the_rows_of_the_table(run: FinishedRun, page: st
     assert [
         first.removesuffix(" (in domain)").removesuffix(" (out of domain)") for first in firsts
     ] == titles
-    both = ReportData("two", scores=(("scores", scores), ("more", scores)))
-    assert [heading for _, heading in _list_sections(both)][:2] == ["Scores", "Scores: more"]
 
 
 def test_differences_of_arms_show_every_seed(page: str) -> None:

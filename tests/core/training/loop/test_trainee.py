@@ -30,17 +30,10 @@ TARGET = torch.tensor([1.0, -2.0, 0.5])
 OPTIONS = FitOptions(learning_rate=0.3, warmup_ratio=0.25, weight_decay=0.0, max_grad_norm=None)
 
 
-class Busy(RankGroup):
-    """One rank, with others that worked for 1000 seconds."""
-
-    def sum_over_ranks(self, value: Tensor) -> Tensor:
-        return value + 1000
-
-
 class Point(Trainee):
     """A vector that is pulled to a target, and is best where its scores say so."""
 
-    ranks: RankGroup = SINGLE_RANK
+    ranks = SINGLE_RANK
 
     def __init__(
         self, scores: Mapping[int, float] | None = None, bad_step: int | None = None, stops: int = 0
@@ -87,22 +80,23 @@ def trained(point: Point, work: Path, *, last: int = STEPS, **more: Any) -> FitR
     return train(point, OPTIONS, folder=None, work=work, progress=progress, **more)
 
 
-def test_a_killed_trainee_goes_on_from_its_state_to_the_same_end(tmp_path: Path) -> None:
+def test_a_killed_trainee_goes_on_from_its_state_to_the_same_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     whole, killed, again = Point(), Point(), Point()
     expected = trained(whole, tmp_path / "whole")
     with pytest.raises(KeyboardInterrupt):
         trained(killed, tmp_path / "killed", last=7)
     for path in tmp_path.glob("killed/states/*/manifest.json"):
         path.write_text(path.read_text().replace('"ranks": 1', '"ranks": 2'))
-    again.ranks, said = Busy(), list[str]()
+    said: list[str] = []
+    monkeypatch.setattr(RankGroup, "sum_over_ranks", lambda _, value: value + 1000)
     found = trained(again, tmp_path / "killed", warn=said.append)
     assert len(again.seen) == STEPS - 7
     assert torch.equal(again.point, whole.point)
     assert found.step_losses == expected.step_losses
-    assert [text.partition(":")[0] for text in said] == [
-        "the first 7 steps ran on 2 ranks and the rest on 1"
-    ]
-    assert found.cpu_seconds > 1000
+    assert said[0].startswith("the first 7 steps ran on 2 ranks and the rest on 1")
+    assert found.cpu_seconds > 1000, "those of all ranks"
 
 
 @pytest.mark.parametrize(("times", "saved"), [(1, ["step-7"]), (2, [])])
