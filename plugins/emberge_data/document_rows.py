@@ -12,6 +12,8 @@ from emberge.contracts import MEDIA_KINDS, strip_media_marks
 from emberge.data import MediaValues, find_reader, fold_headings
 from emberge.wording import format_path
 
+DOCUMENTS_FILE = "documents.jsonl"
+"""Name of the file of all passages in the result of `generate_queries`."""
 _ID_COLUMNS = ("_id", "id", "document_id", "doc_id")
 _TEXT_COLUMNS = ("text", "document", "passage", "content", "contents", "body")
 

@@ -31,10 +31,12 @@ from emberge.data import (
     find_reader,
     list_held_out_sets,
     load_catalogue,
+    pick_training_sets,
     read_task,
 )
 from emberge.wording import format_path
 
+from emberge_data.document_rows import DOCUMENTS_FILE
 from emberge_data.evaluation.eval_set import EvalRows, EvalSet
 from emberge_data.evaluation.read_eval_sets import explain_missing_part, load_eval_set
 
@@ -67,7 +69,8 @@ class EvalSource:
     else retrieval."""
     documents: DataRef | None = None
     """File of documents to search in addition to the texts of the rows. Rows of documents need a text, and
-    may have an id and a title; a `.txt` file has a document per line. Positives may be such ids."""
+    may have an id and a title; a `.txt` file has a document per line. Positives may be such ids. Of a data
+    step, the passages of `generate_queries`, or the documents of all rows of the set of this name."""
     domain: Domain | None = None
     """Domain of a set that no catalogue lists; by default "in"."""
     instruction: str = ""
@@ -180,6 +183,7 @@ def _build_part_set(
     """Return the evaluation set of a file in the form of training sets; `fitted` is its training part."""
     assert entry.path is not None
     path = Path(entry.path.text)
+    documents = documents and _find_documents(documents, str(entry.name))
     task = entry.task or read_task(path, entry.columns, readers)
     if documents is None and entry.documents is not None:
         documents = Path(entry.documents)
@@ -197,6 +201,19 @@ def _build_part_set(
     return dataclasses.replace(
         eval_set, language=entry.language or eval_set.language, symmetric=symmetric
     )
+
+
+def _find_documents(path: Path, name: str) -> Path:
+    """Return a file of documents; of a data step's folder the passages, or the rows of its set `name`."""
+    if not path.is_dir() or (path / DOCUMENTS_FILE).is_file():
+        return path / DOCUMENTS_FILE if path.is_dir() else path
+    catalogue = load_catalogue(path)
+    entry = pick_training_sets(catalogue, (name,) if len(catalogue.train) > 1 else ())[0]
+    if entry.path is None:
+        raise DataError(
+            f"{format_path(path)}: the documents of {name} are on the hub; save its rows"
+        )
+    return Path(entry.path.text)
 
 
 def _build_folder_set(source: EvalSource, path: Path) -> EvalSet:
@@ -229,8 +246,9 @@ def _build_rows_set(
             f"{format_path(path)}: only retrieval searches `documents`, and these rows are read as {task}; "
             "leave documents out, or write task: retrieval"
         )
-    rows = EvalRows(path=path, columns=source.columns, documents=documents)
     named_source = dataclasses.replace(source, name=source.name or path.name[: -len(suffix)])
+    documents = documents and _find_documents(documents, str(named_source.name))
+    rows = EvalRows(path=path, columns=source.columns, documents=documents)
     return _build_set(named_source, task, path.parent, rows)
 
 

@@ -1,7 +1,7 @@
 """Retrieval sets in memory, from files in BEIR's layout or from rows in the format of training sets.
 
 In rows, queries are the distinct anchors, the positives are relevant, and all texts are searched. Further
-documents are rows with text, id and title, or lines of a `.txt` file.
+documents are rows with text, id and title, lines of a `.txt` file, or the texts of rows as steps write them.
 """
 
 from __future__ import annotations
@@ -177,7 +177,11 @@ def read_searched_documents(
                 documents.add(strip_media_marks(line))
     else:
         for where, row in read_rows_with_places(path, readers):
-            _add_row(documents, where, row, media)
+            columns = [row]
+            if isinstance(row.get("pos"), list):  # an example as steps write it
+                columns = [{"text": text} for text in (*row["pos"], *row.get("neg", ()))]
+            for document in columns:
+                _add_row(documents, where, document, media)
     if not documents.texts:
         raise DataError(f"{documents.file}: there are no documents; give a file with texts")
     return documents

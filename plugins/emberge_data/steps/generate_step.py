@@ -25,6 +25,7 @@ from emberge import (
 from emberge.contracts import DataOrigin, Expected, Split, to_json
 from emberge.wording import count_noun, join_some
 
+from emberge_data.document_rows import DOCUMENTS_FILE
 from emberge_data.documents.cutting import TextPassage, cut_document
 from emberge_data.documents.document_files import read_documents
 from emberge_data.steps.outcome import TABLE_FILE, Outcome, SetChanges, write_changes
@@ -40,7 +41,6 @@ if TYPE_CHECKING:
     from emberge_data.documents.source_document import SourceDocument
 
 
-DOCUMENTS_FILE = "documents.jsonl"
 # Documents that a check reads, and passages that it shows.
 _CHECKED_DOCUMENTS, _SHOWN_PASSAGES = 30, 3
 _PartShare = Annotated[float, NumberRange(least=0, below=1)]

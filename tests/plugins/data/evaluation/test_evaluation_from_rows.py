@@ -126,12 +126,15 @@ def test_positives_may_be_ids_of_documents(tmp_path: Path) -> None:
         load(path, documents=DataRef(str(documents)))
 
 
-def test_documents_are_lines_or_a_table(tmp_path: Path) -> None:
+def test_documents_are_lines_or_a_table_or_those_of_a_steps_rows(tmp_path: Path) -> None:
     path = write(tmp_path / "a.csv", "query,positive\nQ,D\n")
     folder = tmp_path / "docs"
     write(folder / "b.txt", "One\n\nTwo\n")
     write(folder / "c.csv", "content,note\nThree,x\n")
-    for place, texts in ((folder / "b.txt", ["One", "Two"]), (folder / "c.csv", ["Three"])):
+    write_rows(tmp_path / "step" / "0.jsonl", {"query": "P", "pos": ["Four"], "neg": ["Five"]})
+    write(tmp_path / "step" / "datasets.yaml", "train: [{name: a, file: 0.jsonl}]\n")
+    places = (folder / "b.txt", folder / "c.csv", tmp_path / "step")
+    for place, texts in zip(places, (["One", "Two"], ["Three"], ["Four", "Five"]), strict=True):
         data = load(path, documents=DataRef(str(place)))
         assert list(data.corpus.values()) == [*texts, "D"]
 
