@@ -114,12 +114,19 @@ class DelayedInterrupt:
             signal.signal(number, self._keep_signal)
         return self
 
-    def __exit__(self, *_: object) -> None:
-        """Put the handlers back, and deliver a signal that is still delayed."""
+    def __exit__(self, _: object, error: BaseException | None, __: object) -> None:
+        """Put the handlers back, and deliver a signal that is still delayed, with a note of an error."""
         for number, handler in self._handlers.items():
             signal.signal(number, handler)
-        if self.is_pending:
+        if not self.is_pending:
+            return
+        try:
             self.raise_signal()
+        except KeyboardInterrupt as stop:
+            if isinstance(error, Exception):
+                reason = getattr(error, "strerror", None) or error
+                stop.add_note(f"the last steps could not be saved ({reason})")
+            raise
 
     def _keep_signal(self, number: int, _: object) -> None:
         if not self.is_pending:

@@ -168,15 +168,15 @@ def describe_finished_results(out: Path, recipe: Recipe) -> list[str]:
     return lines
 
 
-def describe_continuation(out: Path | None) -> str:
-    """Return where the same command goes on after a stop in `out`: after which step of each training."""
+def describe_continuation(out: Path | None, start: str = "here") -> str:
+    """Return that the same command goes on from `start` in `out`, and after which step of each training."""
     try:
         steps = read_status(out).steps if out is not None else ()
     except EmbergeError:
         steps = ()  # stopped before the first step, or by a verb that runs no recipe
     saved = [step for step in steps if step.saved_step is not None]
     places = [f"{step.id} after optimizer step {step.saved_step:,}" for step in saved]
-    return "the same command goes on from here" + (f": {', '.join(places)}" if places else "")
+    return f"the same command goes on from {start}" + (f": {', '.join(places)}" if places else "")
 
 
 def format_summary(out: Path, recipe: Recipe, error: BaseException | None) -> str:

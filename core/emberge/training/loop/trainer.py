@@ -41,7 +41,7 @@ from emberge.wording import count_noun
 
 # Prefix, in a state, of the names of the best parameters so far.
 BEST_PREFIX = "best."
-_STOPPING = "stopping after this step, whose state is saved; a second signal stops at once\n"
+_STOPPING = "stopping after this step, and saving its state; a second signal stops at once\n"
 
 
 class Trainer:
