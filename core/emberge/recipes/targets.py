@@ -19,7 +19,7 @@ from emberge.recipes.references import (
     locate_file,
     locate_model,
 )
-from emberge.results import OutFolder, read_artifact
+from emberge.results import OutFolder, read_artifact, require_sound_weights
 
 
 @dataclass(frozen=True)
@@ -75,7 +75,7 @@ class Targets:
         """Return all models that a reference leads to.
 
         Raises:
-            CheckpointError: if there is no model, or it cannot be searched for.
+            CheckpointError: if there is no model, it cannot be searched for, or its weights were changed.
         """
         if reference.step is not None:
             return self._list_produced_models(reference)
@@ -86,6 +86,8 @@ class Targets:
                 raise CheckpointError(f"'{reference}' could not be looked for: {error}") from error
             content = hash_model(located.folder, self.hashes, located.adapter)
             artifact = read_artifact(located.adapter or located.folder)
+            for folder in filter(None, (located.folder, located.adapter)):
+                require_sound_weights(folder, self.hashes)
             self._outside[reference] = Model(
                 located.name, located.folder, content, artifact, located.adapter
             )

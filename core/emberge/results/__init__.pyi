@@ -14,4 +14,5 @@ from .run_folder import OutFolder as OutFolder
 from .run_folder import list_current_results as list_current_results
 from .run_folder import measure_folder as measure_folder
 from .verification import require_sound_result as require_sound_result
+from .verification import require_sound_weights as require_sound_weights
 from .verification import verify_result as verify_result

@@ -11,7 +11,7 @@ from emberge.errors import CheckpointError, EmbergeError
 from emberge.files import read_json
 from emberge.hashes import FileContent, HashCache
 from emberge.model_folder import list_hashed_files
-from emberge.results.artifact_file import ARTIFACT, read_artifact
+from emberge.results.artifact_file import ARTIFACT, read_artifact, read_record
 from emberge.results.run_folder import OutFolder
 from emberge.wording import count_noun, join_some
 
@@ -40,6 +40,22 @@ def require_sound_result(folder: Path, hashes: HashCache | None = None) -> None:
             f"{folder.resolve()}: not as its step left it: {join_some(differences)}; put that right, or "
             "remove the folder to have the step run again"
         )
+
+
+def require_sound_weights(folder: Path, hashes: HashCache) -> None:
+    """Require that the weights of a model have not changed since its step; one without a record passes.
+
+    Raises:
+        UnsoundResultError: if a file of weights has another content.
+    """
+    files = read_record(folder / ARTIFACT).get("files", {})
+    for path in list_hashed_files(folder) if files else ():
+        recorded = FileContent.from_plain(files.get(path.relative_to(folder).as_posix()))
+        is_weights = path.suffix == ".safetensors"
+        if is_weights and recorded is not None and hashes.of(path) != recorded.xxh3:
+            raise UnsoundResultError(
+                f"{path} was changed after its step; `emberge verify {folder}` shows what to do"
+            )
 
 
 def find_differences(folder: Path, hashes: HashCache | None = None) -> Iterator[str]:

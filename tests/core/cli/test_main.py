@@ -222,6 +222,11 @@ def test_a_merge_of_one_line_leaves_the_model(
     code, _, err = call(capsys, *words)
     assert (code, err) == (2, "error: m exists already; remove it or choose another folder\n")
     assert artifact("m")["kind"] == "model"
+    weights = Path("m/model.safetensors").read_bytes()
+    Path("m/model.safetensors").write_bytes(weights[:-1] + bytes([weights[-1] ^ 1]))
+    code, _, err = call(capsys, "merge", "m", "b", "--out", "x", "--quiet")
+    assert (code, "m/model.safetensors was changed after its step" in err) == (2, True)
+    assert not Path("x").exists()
 
 
 def artifact(folder: str) -> Any:
