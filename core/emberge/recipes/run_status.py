@@ -96,8 +96,11 @@ def _read_step(step: dict[str, Any], out_folder: OutFolder, *, alive: bool) -> S
         record = read_record(folder / ARTIFACT)
         if not record:
             return replace(listed, state="waiting", note="its result was removed")
+        files = record.get("files", ())
+        missing = next((name for name in files if not (folder / name).is_file()), None)
+        note = f"damaged: {missing} is missing" if missing else record.get("note", "")
         size, seconds = measure_folder(folder), record.get("seconds")
-        return replace(listed, size=size, seconds=seconds, note=record.get("note", ""))
+        return replace(listed, size=size, seconds=seconds, note=note)
     if state not in ("running", "stopped") or "work" not in step:
         return listed
     work = out_folder.work / step["work"]

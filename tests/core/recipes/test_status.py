@@ -63,6 +63,8 @@ def test_done_failed_and_blocked_steps_are_told_apart(tmp_path: Path) -> None:
     assert found.steps[2].note == "needs b"
     assert found.lines[-1] == "nobody is running it now"
     assert "done" in found.lines[0]
+    (tmp_path / "a" / "config.json").unlink()
+    assert read_status(tmp_path).lines[0].endswith("damaged: config.json is missing")
 
 
 def test_a_running_step_has_its_progress_and_a_killed_one_is_stopped(tmp_path: Path) -> None:
