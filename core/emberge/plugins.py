@@ -201,6 +201,8 @@ class Plugins:
         module, content = _import_file(file)
         self.register(module, file.stem, f"file {file.name}", content=content)
         self.files = (*self.files, file)
+        if not self.manager.get_hookcallers(module):
+            warnings.warn(f"{file} has no hook, so it adds nothing", stacklevel=2)
 
     def of(self, *kinds: str) -> dict[str, list[Component]]:
         """Map each bare name to the components of these kinds with that name; several are a clash."""
@@ -349,6 +351,9 @@ def _import_file(path: Path) -> tuple[ModuleType, str]:
     try:
         # Python's cache of compiled files would take a file that was edited within a second for the old one.
         exec(compile(content, path, "exec", dont_inherit=True), vars(module))
+    except SyntaxError as error:
+        del sys.modules[name]
+        raise PluginError(f"{error.filename}:{error.lineno}: {error.msg}") from error
     except (Exception, SystemExit) as error:
         del sys.modules[name]
         raise PluginError(f"{path}: the plugin cannot be imported: {error!r}") from error

@@ -319,6 +319,9 @@ def test_a_bare_file_is_a_plugin_and_stands_in_for_no_module(tmp_path: Path) -> 
     plugins = load_plugins([tmp_path / "trial.py"], block=["*"])
     (found,) = plugins.components
     assert (found.full_name, found.source.distribution) == ("trial:found", "file trial.py")
+    (tmp_path / "empty.py").write_text("x = 1\n")
+    with pytest.warns(UserWarning, match=r"empty\.py has no hook"):
+        load_plugins([tmp_path / "empty.py"], block=["*"])
     (tmp_path / "json.py").write_text(PLUGIN)
     assert load_plugins([tmp_path / "json.py"], block=["*"]).components
     assert sys.modules["json"] is json
@@ -330,6 +333,7 @@ def test_a_bare_file_is_a_plugin_and_stands_in_for_no_module(tmp_path: Path) -> 
         ("gone.py", None, "gone.py: there is no such plugin file"),
         ("fails.py", "raise KeyError('x')", "fails.py: the plugin cannot be imported: KeyError"),
         ("notes.txt", "text", "notes.txt: a plugin is a Python file, and its name ends with .py"),
+        ("typo.py", "x = 1\ndef f(:\n", "typo.py:2: invalid syntax"),
         ("leaves.py", "import sys\nsys.exit(0)\n", "leaves.py"),
     ],
 )
