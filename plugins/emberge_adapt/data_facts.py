@@ -23,6 +23,8 @@ SHOWN_CHARACTERS = 90
 SAMPLED_TEXTS = 400
 COVERED_SHARE = 0.95
 FEWEST_ROWS = 50
+FEWEST_QUERIES, FEWEST_DOCUMENTS = 30, 10
+"""Different texts that rows need, so that a part to train on and parts to test share none."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -94,7 +96,7 @@ def read_data_facts(data: AdaptData, model_folder: Path, plugins: Plugins) -> Da
 
     Raises:
         DataError: if a row cannot be used, rows have no partner, documents have no text, or there are fewer
-            rows than `FEWEST_ROWS`.
+            rows than `FEWEST_ROWS` or different texts than they need.
         CheckpointError: if the model has no tokenizer.
     """
     from emberge_encoder import load_tokenizer
@@ -111,6 +113,8 @@ def read_data_facts(data: AdaptData, model_folder: Path, plugins: Plugins) -> Da
     sample = _RowSample(rows.count)
     for example in rows.examples:
         sample.add(example)
+    if not is_passages:
+        _require_different_texts(data, sample)
     tokenizer = load_tokenizer(model_folder)
     return DataFacts(
         rows=sample.row_count,
@@ -220,6 +224,19 @@ def _require_partners(data: AdaptData, sets: Sequence[StoredDataset]) -> None:
                 f"{data.label}: '{one_set.info.name}' has one column of texts "
                 f"({one_set.columns}), and a pair needs two; add the document that answers each query, or "
                 "name a folder of documents"
+            )
+
+
+def _require_different_texts(data: AdaptData, sample: _RowSample) -> None:
+    for noun, hashes, fewest in (
+        ("query", sample.query_hashes, FEWEST_QUERIES),
+        ("document", sample.document_hashes, FEWEST_DOCUMENTS),
+    ):
+        if 0 < len(hashes) < fewest:  # rows with labels have no documents
+            raise DataError(
+                f"{data.label}: {count_noun(sample.row_count, 'row')} with only "
+                f"{count_noun(len(hashes), f'different {noun}')}; to train and to test on different ones, "
+                f"{fewest} or more are needed; add some, and see that no columns are exchanged"
             )
 
 

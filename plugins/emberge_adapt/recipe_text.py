@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import yaml
 from emberge.wording import count_noun
 
-from emberge_adapt.adapt_plan import BATCH_SIZE, MOST_SEARCHED_DOCUMENTS, AdaptPlan
+from emberge_adapt.adapt_plan import MOST_SEARCHED_DOCUMENTS, AdaptPlan
 from emberge_adapt.data_facts import COVERED_SHARE
 
 if TYPE_CHECKING:
@@ -31,7 +31,6 @@ def write_recipe(plan: AdaptPlan) -> str:
     is_generated = plan.data_kind == "documents"
     return _load_template().render(
         plan=plan,
-        batch_size=BATCH_SIZE,
         source=plan.data_entry.get("path", plan.data_entry.get("hub")),
         training=plan.training,
         members=members,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from emberge_adapt import AdaptPlan, DataFacts, TrainingSettings
 
-TRAINING = TrainingSettings(max_length=64, epochs=2, learning_rate="5e-5")
+TRAINING = TrainingSettings(batch_size=32, max_length=64, epochs=2, learning_rate="5e-5")
 PLAN = AdaptPlan(
     data_entry={"path": "pairs.csv"},
     model="./base",

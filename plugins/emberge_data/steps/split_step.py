@@ -170,9 +170,9 @@ def _describe_groups(dataset: StoredDataset, part: int, groups: Numbers) -> str:
     import numpy as np
 
     _, sizes = np.unique(groups, return_counts=True)
-    noun = NOUN_BY_PART[part]
+    noun, smallest = NOUN_BY_PART[part], sizes.min()
     return (
-        f"{dataset.info.name}: no group of rows that share texts is small enough for the {noun} part; its "
-        f"{len(sizes):,} groups have {sizes.min():,} to {sizes.max():,} of {len(dataset):,} rows; ask "
-        f"for more rows, or give the set a {noun} file of its own"
+        f"{dataset.info.name}: rows that share texts stay together, and no group of them is small enough "
+        f"for the {noun} part (the smallest has {smallest:,} of {len(dataset):,} rows); ask for more rows, "
+        f"or give the set a {noun} file of its own"
     )

@@ -145,6 +145,7 @@ def test_rows_that_no_training_can_use_are_named(
     for name, content, words in (
         ("alone", whole + b"lonely,\n,lonely\n", r"(?s):62:.*:63:"),
         ("one", b"text\n" + b"a file\n" * 60, r"one column of texts.*folder of documents"),
+        ("same", b"query,document\n" + b"a,%d\n" * 60 % (*range(60),), "only 1 different query; "),
         ("latin", whole + "für,über\n".encode("latin-1"), r"csv:62: .*save the file as UTF-8"),
         ("few", write_pairs(tmp_path / "49.csv", 49).read_bytes(), r"49 rows.*add some"),
     ):

@@ -198,6 +198,7 @@ def test_few_rows_are_seen_several_times() -> None:
     assert [choose(rows=rows).epochs for rows in (500, 1500, 5000, 50_000)] == [5, 2, 2, 1]
     quick = [choose(rows=rows, effort="quick").epochs for rows in (500, 1500, 50_000)]
     assert quick == [5, 1, 1]
+    assert [choose(rows=rows).batch_size for rows in (1500, 63, 27, 9)] == [32, 16, 8, 8]
     assert choose(rows=8000).epochs == 1
     assert choose(rows=8000, effort="thorough").epochs == 2  # of 60 % of the rows
     passages = replace(FACTS, is_passages=True)
