@@ -60,6 +60,7 @@ def load_weights(
                 config=built,
                 dtype=getattr(torch, dtype),
                 output_loading_info=True,
+                ignore_mismatched_sizes=True,  # `_refuse_gaps` names them
                 local_files_only=True,
                 trust_remote_code=False,
             )
@@ -147,7 +148,12 @@ def build_config(folder: Path, config: Mapping[str, Any]) -> Any:
 
 
 def _refuse_gaps(folder: Path, model: Any, report: Mapping[str, Any]) -> None:
-    """Refuse weights that lack a tensor of the transformer or have an unknown tensor."""
+    """Refuse weights that lack a tensor of the transformer or have an unknown or misshapen tensor."""
+    for name, shape, needed in sorted(report["mismatched_keys"]):
+        raise CheckpointError(
+            f"{folder}: '{name}' has the shape {[*shape]}, and by config.json it has {[*needed]}; the "
+            "weights and config.json are not of one model"
+        )
     trunk = model.base_model
     prefix = f"{model.base_model_prefix}."
     missing = sorted(
