@@ -103,7 +103,7 @@ class TextEmbedder:
         non_finite_count = int((~np.isfinite(result).all(1)).sum())
         if non_finite_count:
             share = f"{non_finite_count:,} of {len(result):,} "
-            raise CheckpointError(_describe_infinite(self.model, share))
+            raise CheckpointError(_describe_infinite(self.model, self.encoder.module, share))
         return result
 
     def mask_text_tokens(self, texts: Sequence[TokenisedText]) -> list[NDArray[np.bool_]]:
@@ -132,7 +132,7 @@ class TextEmbedder:
                 with torch.inference_mode(), self._reordered.use_reordered(self.token_budget):
                     out = embed_features(self.encoder, chunk_features[index]).embeddings.float()
                 if not bool(torch.isfinite(out).all()):
-                    raise CheckpointError(_describe_infinite(self.model))
+                    raise CheckpointError(_describe_infinite(self.model, self.encoder.module))
                 yield piece, out
                 done += len(piece)
                 if self.progress is not None:
@@ -150,12 +150,14 @@ class TextEmbedder:
             module.train(training)
 
 
-def _describe_infinite(model: str, share: str = "") -> str:
-    """Return the message that a model's embeddings, or a `share` of them, are not finite."""
-    return (
-        f"{model}: {share}embeddings are not finite; is the model sound? "
-        "Make it again, or load it with dtype: float32"
-    )
+def _describe_infinite(model: str, module: torch.nn.Module, share: str = "") -> str:
+    """Return the message that a model's embeddings, or a `share` of them, are not finite, with the cause."""
+    remedy = "is the model sound? Make it again, or set dtype: float32 in its backbone"
+    for name, weight in module.named_parameters():
+        if not bool(weight.isfinite().all()):
+            remedy = f"'{name}' has NaN or infinite values; make the model again"
+            break
+    return f"{model}: {share}embeddings are not finite; {remedy}"
 
 
 def _mask_own_tokens(ids: Sequence[int], special: Sequence[int]) -> NDArray[np.bool_]:
