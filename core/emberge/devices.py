@@ -144,8 +144,9 @@ def _find_devices(requested: str | None) -> tuple[str, ...]:
     devices = [d for name in names for d in ((name == "cuda" and cuda) or (name,))]
     unknown = [name for name in devices if name not in existing_devices]
     if unknown or not devices:
+        hint = "; a GPU is written cuda or cuda:0" if "gpu" in requested.lower() else ""
         raise RecipeError(
             f"--devices {requested}: {', '.join(unknown) or 'no device'} is not here; this "
-            f"machine has {', '.join(existing_devices)}"
+            f"machine has {', '.join(existing_devices)}{hint}"
         )
     return tuple(dict.fromkeys(devices))

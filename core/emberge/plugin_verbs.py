@@ -153,7 +153,11 @@ def prepare_output_path(text: str) -> Path:
 MACHINE_OPTIONS = (
     VerbOption("--devices", "cpu, cuda, or cuda:0,cuda:1", "NAMES"),
     VerbOption("--workers", "default: all cores", "N", build_number_reader(Count)),
-    VerbOption("--memory", "stay below it where possible: 512MB, 8GiB", "SIZE"),
+    VerbOption(
+        "--memory",
+        "limit of each merge, such as 512MB or 8GiB; a training takes what it needs",
+        "SIZE",
+    ),
     VerbOption("--quiet", "print errors and results only"),
 )
 """The options of a verb with `machine`."""

@@ -44,6 +44,8 @@ def test_a_machine_has_the_devices_that_exist_or_are_named(
         find_machine("cuda")
     with pytest.raises(RecipeError, match="cuda:99 is not here; this machine has cpu"):
         find_machine(devices="cuda:99")
+    with pytest.raises(RecipeError, match="machine has cpu; a GPU is written cuda"):
+        find_machine("gpu")
     with pytest.raises(RecipeError, match="at least one worker"):
         find_machine(workers=0)
 
