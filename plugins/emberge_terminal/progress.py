@@ -15,7 +15,7 @@ from emberge.contracts import (
     StepStarted,
     StepWarned,
 )
-from emberge.wording import count_noun, format_duration, make_printable
+from emberge.wording import count_noun, format_duration, make_printable, shorten
 
 if TYPE_CHECKING:
     from rich.progress import Task
@@ -100,7 +100,7 @@ class RunView:
                 outcome += f", {event.folder}"
         else:
             error_lines = str(event.error).splitlines() or [type(event.error).__name__]
-            outcome = f"failed: {error_lines[0]}"
+            outcome = f"failed: {shorten(error_lines[0], 70)}"
         self._print_line(event.step, outcome)
 
     def _print_line(self, step: str, text: str) -> None:
