@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
 
 import pytest
 import torch
@@ -20,10 +19,6 @@ from tests.support.tolerance import exactly
 
 # Cosines and scores of a batch's pairs.
 Pairs = tuple[Sequence[Tensor], Sequence[float]]
-
-
-def _pairs(example: tuple[list[float], list[float]]) -> Any:
-    return scored_pairs(torch.tensor(example[0], dtype=torch.float64), example[1])
 
 
 # ── by loops ────────────────────────────────────────────────────────────────────────────────────
@@ -177,21 +172,6 @@ def test_blocks_are_the_whole_table(monkeypatch: pytest.MonkeyPatch) -> None:
     in_blocks, other = found()
     assert in_blocks == pytest.approx(whole, rel=1e-12)
     assert torch.allclose(gradient, other, rtol=1e-9)
-
-
-@pytest.mark.parametrize(
-    "example", [([0.3, 0.7], [0.5, 0.5]), ([0.4, 0.4], [0.0, 1.0]), ([0.4], [0.5])]
-)
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-def test_without_a_spread_there_is_no_correlation(example: Any, dtype: torch.dtype) -> None:
-    batch = _pairs(example)
-    positive = batch.positive.to(dtype).requires_grad_()
-    same = {"anchor": batch.anchor.to(dtype), "negative": batch.negative.to(dtype)}
-    value = Pearson()(dataclasses.replace(batch, positive=positive, **same))
-    value.backward()
-    assert value.item() == 0
-    assert positive.grad is not None
-    assert not positive.grad.any()
 
 
 def test_rounding_is_no_spread() -> None:
