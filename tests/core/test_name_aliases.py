@@ -14,8 +14,9 @@ from emberge_merge import TaskArithmetic
 from safetensors.torch import load_file, save_file
 
 from tests.support import tiny
+from tests.support.json_files import edit
 from tests.support.tolerance import assert_combined, assert_near, assert_same_pass
-from tests.support.whole import edit, embed, forward, merge, plan, problems, tensors
+from tests.support.whole import embed, forward, merge, plan, problems, tensors
 
 HEADED = ["AutoModelForMaskedLM", "AutoModelForSequenceClassification"]
 

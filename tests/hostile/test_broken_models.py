@@ -22,8 +22,9 @@ from emberge_encoder import Layout, load_tokenizer
 from emberge_merge import SignConsensus, Slerp, Trim
 from safetensors.torch import load_file, save_file
 
+from tests.support.json_files import changing, edit
 from tests.support.merges import merge_models
-from tests.support.whole import edit, merge, plan, problems
+from tests.support.whole import merge, plan, problems
 
 
 @pytest.fixture
@@ -49,9 +50,8 @@ def remove(name: str) -> Callable[[Path], None]:
 
 def change_module(number: int, **changes: Any) -> Callable[[Path], None]:
     def change(folder: Path) -> None:
-        listed = json.loads((folder / "modules.json").read_text())
-        listed[number] |= changes
-        (folder / "modules.json").write_text(json.dumps(listed))
+        with changing(folder / "modules.json") as listed:
+            listed[number] |= changes
 
     return change
 

@@ -14,6 +14,8 @@ from emberge_encoder import TextEncoder, write_static_model
 from safetensors.torch import load_file
 from sentence_transformers.sentence_transformer.modules import Dense
 
+from tests.support.json_files import changing
+
 
 @pytest.fixture
 def static(bert: Path, tmp_path: Path) -> Path:
@@ -24,10 +26,9 @@ def static(bert: Path, tmp_path: Path) -> Path:
     size = len(json.loads(tokenizer)["model"]["vocab"])
     vectors = np.random.default_rng(0).standard_normal((size, 8)).astype(np.float32)
     write_static_model(folder, vectors, tokenizer, {}, {})
-    listed = json.loads((folder / "modules.json").read_text())
-    kind = "sentence_transformers.models.Dense"
-    listed.append({"idx": 2, "name": "2", "path": "2_Dense", "type": kind})
-    (folder / "modules.json").write_text(json.dumps(listed))
+    with changing(folder / "modules.json") as listed:
+        kind = "sentence_transformers.models.Dense"
+        listed.append({"idx": 2, "name": "2", "path": "2_Dense", "type": kind})
     (folder / "2_Dense").mkdir()
     Dense(8, 4).save(str(folder / "2_Dense"))
     return folder

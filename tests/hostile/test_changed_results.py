@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
 from collections.abc import Callable
@@ -18,6 +17,7 @@ from emberge.results.verification import UnsoundResultError
 from emberge.training import TrainingState
 from emberge.training.loop.checkpoints import MANIFEST_FILE, TENSORS_FILE
 
+from tests.support.json_files import changing
 from tests.support.steps import RAN, Write, recipe, toy
 
 
@@ -47,9 +47,8 @@ def link(result: Path) -> None:
 
 
 def forge_record(result: Path) -> None:
-    record = json.loads((result / "artifact.json").read_text())
-    record["files"] = {"../../thesis.tex": record["files"]["config.json"]}
-    (result / "artifact.json").write_text(json.dumps(record))
+    with changing(result / "artifact.json") as record:
+        record["files"] = {"../../thesis.tex": record["files"]["config.json"]}
 
 
 def write(name: str) -> Callable[[Path], object]:
@@ -107,10 +106,8 @@ def test_a_training_state_is_taken_only_with_its_recorded_hash(
     tmp_path: Path, names: tuple[str, ...]
 ) -> None:
     TrainingState(1, {"w": torch.zeros(2)}, {}).write(tmp_path)
-    manifest = tmp_path / "step-1" / MANIFEST_FILE
-    content = json.loads(manifest.read_text())
-    content["files"] = dict.fromkeys(names, content["files"][TENSORS_FILE])
-    manifest.write_text(json.dumps(content))
+    with changing(tmp_path / "step-1" / MANIFEST_FILE) as content:
+        content["files"] = dict.fromkeys(names, content["files"][TENSORS_FILE])
     assert TrainingState.read_newest(tmp_path) is None
 
 

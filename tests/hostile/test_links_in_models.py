@@ -14,6 +14,7 @@ from emberge.errors import EmbergeError
 from emberge.model_folder import Checkpoint, copy_model
 from emberge_encoder import Layout
 
+from tests.support.json_files import edit
 from tests.support.whole import merge
 
 SECRET = "what nobody else may read"
@@ -178,9 +179,7 @@ def test_a_plugins_class_comes_with_the_plugins_code_and_not_with_a_parents(
 
     load_plugins()
     (model / "modeling_emberge_routed.py").write_text("raise SystemExit")
-    config = json.loads((model / "config.json").read_text())
-    config |= {"model_type": "emberge_routed", "auto_map": AUTO_MAP}
-    (model / "config.json").write_text(json.dumps(config))
+    edit(model, "config.json", model_type="emberge_routed", auto_map=AUTO_MAP)
     copy_template(Checkpoint(model), tmp_path / "out", dtype="float32")
     code = (tmp_path / "out" / "modeling_emberge_routed.py").read_text()
     assert code == Path(str(own.__file__)).read_text()
@@ -194,9 +193,7 @@ def test_code_on_the_hub_is_named_for_nomics_mixture_alone(
     from emberge.model_folder import copy_template
 
     mapped = {"AutoModel": f"{name}--modeling_hf_nomic_bert.NomicBertModel"}
-    config = json.loads((model / "config.json").read_text())
-    config |= {"model_type": "nomic_bert", "num_experts": 8, "auto_map": mapped}
-    (model / "config.json").write_text(json.dumps(config))
+    edit(model, "config.json", model_type="nomic_bert", num_experts=8, auto_map=mapped)
     copy_template(Checkpoint(model), tmp_path / "out", dtype="float32")
     copied = json.loads((tmp_path / "out" / "config.json").read_text())
     assert ("auto_map" in copied) is (name == "nomic-ai/nomic-bert-2048")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +11,7 @@ from emberge.cli.main import main
 from emberge.hashes import hash_file
 from emberge_publish import Publication
 
+from tests.support.json_files import changing
 from tests.support.loopback_hub import Hub
 from tests.support.publishing import Merged
 
@@ -19,50 +19,11 @@ from tests.support.publishing import Merged
 pytestmark = pytest.mark.filterwarnings("ignore:Use 'content=:DeprecationWarning")
 
 Capture = pytest.CaptureFixture[str]
-RECIPE = """
-seed: 0
-steps:
-  soup:
-    merge: {models: [./legal, ./faq], strategy: linear}
-  public:
-    publish: {model: $soup, name: me/soup}
-"""
 
 
 def content_of(file: Path) -> dict[str, Any]:
     """Return a file's entry in artifact.json."""
     return {"size": file.stat().st_size, "xxh3": hash_file(file)}
-
-
-# ── a recipe that uploads ───────────────────────────────────────────────────────────────────────────
-
-
-@pytest.fixture
-def uploading(merged: Merged, tmp_path: Path, capsys: Capture) -> Path:
-    merged("license: mit", "license: mit")
-    capsys.readouterr()
-    (tmp_path / "recipe.yaml").write_text(RECIPE)
-    return tmp_path / "recipe.yaml"
-
-
-def test_check_names_in_its_first_line_where_a_run_uploads_to(
-    uploading: Path, capsys: Capture
-) -> None:
-    assert main(["check", str(uploading), "--offline"]) == 0
-    first = capsys.readouterr().out.splitlines()[0]
-    assert "uploads to me/soup" in first
-    assert "--allow-upload" in first
-
-
-def test_a_run_that_uploads_is_refused_before_any_work_without_the_flag(
-    hub: Hub, uploading: Path, capsys: Capture
-) -> None:
-    assert main(["run", str(uploading), "--out", "out", "--quiet"]) == 2
-    said = capsys.readouterr().err
-    assert "recipe.yaml:6" in said
-    assert "--allow-upload" in said
-    assert not Path("out").exists()
-    assert not hub.asked
 
 
 # ── what lies in a result's folder ──────────────────────────────────────────────────────────────────
@@ -100,18 +61,6 @@ def test_what_no_record_names_stays_and_is_named(
     assert "diary" not in shown
 
 
-def test_a_link_in_the_place_of_a_file_is_refused(
-    hub: Hub, merged: Merged, capsys: Capture, tmp_path: Path
-) -> None:
-    folder = merged("license: mit", "license: mit")
-    os.rename(folder / "config.json", tmp_path / "aside")
-    (folder / "config.json").symlink_to(tmp_path / "aside")
-    capsys.readouterr()
-    assert publish() == 2
-    assert "config.json" in capsys.readouterr().err
-    assert not hub.asked
-
-
 def test_a_record_that_names_files_of_elsewhere_is_refused(
     hub: Hub, merged: Merged, tmp_path: Path
 ) -> None:
@@ -136,9 +85,8 @@ def test_a_commit_of_somebody_else_between_looking_and_sending_is_not_overwritte
     folder = merged("license: mit", "license: mit")
     assert publish() == 0
     (folder / "notes.json").write_text("{}")
-    record = json.loads((folder / "artifact.json").read_text())
-    record["files"]["notes.json"] = content_of(folder / "notes.json")
-    (folder / "artifact.json").write_text(json.dumps(record))
+    with changing(folder / "artifact.json") as record:
+        record["files"]["notes.json"] = content_of(folder / "notes.json")
     ask = Publication.require_free
 
     def meanwhile(self: Publication, remote: Any) -> None:

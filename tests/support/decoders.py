@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from tests.support import tiny
+from tests.support.json_files import edit
 
 _COMMON: Mapping[str, Any] = {
     **{"hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 2},
@@ -68,9 +68,8 @@ def _add_processor(folder: Path) -> None:
     """Write what Qwen3-ASR reads sound with; some tokens stand in for those around sound."""
     from transformers import AutoTokenizer, Qwen3ASRProcessor, WhisperFeatureExtractor
 
-    path = folder / "tokenizer_config.json"
     marks = {"audio_token": "[UNK]", "audio_bos_token": "[CLS]", "audio_eos_token": "[SEP]"}
-    path.write_text(json.dumps({**json.loads(path.read_text()), "extra_special_tokens": marks}))
+    edit(folder, "tokenizer_config.json", extra_special_tokens=marks)
     tokenizer = AutoTokenizer.from_pretrained(folder)
     Qwen3ASRProcessor(WhisperFeatureExtractor(feature_size=16), tokenizer).save_pretrained(folder)
 

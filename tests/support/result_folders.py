@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from emberge import StepResult
+from emberge import Artifact, StepResult
 from emberge.results import read_artifact
 
 _TIMED_FILES = ("artifact.json", "metrics.jsonl", "README.md")
@@ -16,11 +16,16 @@ _TIMED_FILES = ("artifact.json", "metrics.jsonl", "README.md")
 _TIMES = ("seconds", "cpu_seconds", "evaluation_time", "evaluation_phases", "date")
 
 
-def read_details(folder: Path) -> Any:
-    """Return the details of a result, typed or a step's own."""
+def artifact_of(folder: Path) -> Artifact:
+    """Return what a finished result is."""
     artifact = read_artifact(folder)
     assert artifact is not None
-    return artifact.details
+    return artifact
+
+
+def read_details(folder: Path) -> Any:
+    """Return the details of a result, typed or a step's own."""
+    return artifact_of(folder).details
 
 
 def folders(results: Mapping[str, StepResult]) -> dict[str, Path]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -22,6 +21,7 @@ from emberge_moe import (
 
 from tests.support import tiny
 from tests.support.exact import ExactEncoder
+from tests.support.json_files import edit
 
 load_plugins(block=())  # ranks find our architecture too
 find_config_class("emberge_routed")  # transformers alone loads it from here on
@@ -122,10 +122,8 @@ def native(
     config = _config(kind, size, **changes)
     loader = transformers.AutoModelForCausalLM if head else transformers.AutoModel
     _shaken(loader.from_config(config), seed).save_pretrained(folder)
-    path = folder / "config.json"
     # Grouped products know no float64.
-    added = {"is_causal": False, "experts_implementation": experts}
-    path.write_text(json.dumps({**json.loads(path.read_text()), **added}))
+    edit(folder, "config.json", is_causal=False, experts_implementation=experts)
     tiny.write_modules(folder, 16)
     return folder
 

@@ -12,6 +12,7 @@ from emberge_merge import Linear
 from safetensors.torch import load_file
 from torch import Tensor
 
+from tests.support.json_files import changing
 from tests.support.merges import merge_models
 
 TEXTS = ["read the first file", "sort a list of names", "bank card"]
@@ -51,21 +52,14 @@ def tensors(folder: Path) -> dict[str, Tensor]:
     return found
 
 
-def edit(folder: Path, file: str, **changes: Any) -> None:
-    """Change keys of a JSON file."""
-    path = folder / file
-    path.write_text(json.dumps({**json.loads(path.read_text()), **changes}))
-
-
 def move_trunk(folder: Path) -> Path:
     """Move the transformer's files from a model's root into a folder of their own."""
     (folder / "0_Transformer").mkdir()
     stay = ("modules.json", "config_sentence_transformers.json")
     for path in [p for p in folder.iterdir() if p.is_file() and p.name not in stay]:
         path.rename(folder / "0_Transformer" / path.name)
-    listed = json.loads((folder / "modules.json").read_text())
-    listed[0]["path"] = "0_Transformer"
-    (folder / "modules.json").write_text(json.dumps(listed))
+    with changing(folder / "modules.json") as listed:
+        listed[0]["path"] = "0_Transformer"
     return folder
 
 

@@ -25,6 +25,7 @@ from emberge_merge import Linear, Passthrough
 from safetensors.torch import load_file, save_file
 
 from tests.support import tiny
+from tests.support.json_files import edit
 from tests.support.merges import merge_models
 from tests.support.peft_adapters import IDS, adapted, hidden, loaded, save_adapter
 from tests.support.tolerance import assert_same_pass, near
@@ -198,11 +199,6 @@ def test_adapters_of_other_classes_and_wrappers_find_the_bases_tensors(
     assert made == {f"{layer}.{part}.weight" for layer in layers for part in ("query", "value")}
 
 
-def change_config(adapter: Path, **changes: Any) -> None:
-    path = adapter / "adapter_config.json"
-    path.write_text(json.dumps({**json.loads(path.read_text()), **changes}))
-
-
 def said_of(*members: MergeInput) -> str:
     """What is wrong, from headers and configs alone."""
     plan = plan_merge(MergeRequest(inputs=members, strategy=(Linear(),)))
@@ -228,7 +224,7 @@ def test_adapters_that_cannot_be_merged_are_refused_by_name_before_work(
 ) -> None:
     adapter = shutil.copytree(plain, tmp_path / "adapter")
     changes, expected = REFUSED[case]
-    change_config(adapter, **changes)
+    edit(adapter, "adapter_config.json", **changes)
     said = said_of(MergeInput("x", base, adapter=adapter), MergeInput("y", base, adapter=plain))
     assert expected in said
     assert "\n" not in said
@@ -273,14 +269,14 @@ def test_an_adapter_of_another_base_is_refused_by_name_or_doubted(
     snapshot = tmp_path / "models--acme--bert" / "snapshots" / "0a1b2c"
     shutil.copytree(base, snapshot)
     adapter = shutil.copytree(plain, tmp_path / "adapter")
-    change_config(adapter, base_model_name_or_path="acme/bert-large")
+    edit(adapter, "adapter_config.json", base_model_name_or_path="acme/bert-large")
     said = said_of(MergeInput("x", snapshot, adapter=adapter))
     assert "is an adapter of 'acme/bert-large', and 'acme/bert' is another model" in said
     one = MergeInput("x", base, adapter=adapter)  # in a folder whose name does not tell
     plan = plan_merge(MergeRequest(inputs=(one,), strategy=(Linear(),)))
     assert not plan.problems
     assert any("says that it was made on 'acme/bert-large'" in w for w in plan.warnings)
-    change_config(adapter, base_model_name_or_path="acme/bert")
+    edit(adapter, "adapter_config.json", base_model_name_or_path="acme/bert")
     assert said_of(MergeInput("x", snapshot, adapter=adapter)) == ""
 
 
@@ -371,7 +367,7 @@ def test_a_folder_of_metadata_alone_is_checked_as_far_as_it_goes(
     plan = plan_merge(MergeRequest(inputs=members, strategy=(Linear(),)))
     assert not plan.problems
     assert plan.future_models == {"x"}
-    change_config(adapter, peft_type="IA3")
+    edit(adapter, "adapter_config.json", peft_type="IA3")
     assert "type IA3" in said_of(*members)
 
 

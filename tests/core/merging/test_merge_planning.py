@@ -25,6 +25,7 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from tests.support import tiny
+from tests.support.json_files import changing
 
 
 def model(folder: Path, tensors: dict[str, Tensor], **config: Any) -> Path:
@@ -165,9 +166,9 @@ def test_a_tensor_the_base_lacks_is_a_problem_and_one_only_it_has_is_left_out(
 def with_token(bert: Path, folder: Path) -> Path:
     """A copy of a model whose tokenizer has one token more."""
     path = shutil.copytree(bert, folder) / "tokenizer.json"
-    content = json.loads(path.read_text())
-    content["added_tokens"].append({**content["added_tokens"][0], "id": 500, "content": "[NEW]"})
-    path.write_text(json.dumps(content))
+    with changing(path) as content:
+        tokens = content["added_tokens"]
+        tokens.append({**tokens[0], "id": 500, "content": "[NEW]"})
     return folder
 
 

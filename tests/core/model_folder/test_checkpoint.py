@@ -16,6 +16,8 @@ from emberge import CheckpointError
 from emberge.model_folder import Checkpoint
 from safetensors.torch import load_file, save_file
 
+from tests.support.json_files import changing
+
 
 def test_specs_come_from_headers_alone(bert: Path) -> None:
     specs = Checkpoint(bert).specs
@@ -126,10 +128,9 @@ def test_an_index_with_a_path_outside_the_folder_or_without_a_file_is_refused(
 def with_dense(bert: Path, folder: Path) -> Path:
     """A copy of a model with one module more, whose folder is empty."""
     shutil.copytree(bert, folder)
-    modules = json.loads((folder / "modules.json").read_text())
-    dense = "sentence_transformers.models.Dense"
-    modules.append({"idx": 3, "name": "3", "path": "3_Dense", "type": dense})
-    (folder / "modules.json").write_text(json.dumps(modules))
+    with changing(folder / "modules.json") as modules:
+        dense = "sentence_transformers.models.Dense"
+        modules.append({"idx": 3, "name": "3", "path": "3_Dense", "type": dense})
     (folder / "3_Dense").mkdir()
     return folder
 

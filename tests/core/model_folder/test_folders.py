@@ -14,8 +14,9 @@ from emberge import CheckpointError
 from emberge.model_folder import Checkpoint, describe_origin, hash_model
 
 from tests.support import tiny
+from tests.support.json_files import changing, edit
 from tests.support.tolerance import assert_combined, assert_same_pass
-from tests.support.whole import edit, embed, files, merge, move_trunk, plan, problems, tensors
+from tests.support.whole import embed, files, merge, move_trunk, plan, problems, tensors
 
 
 def inside(folder: Path, name: str, content: bytes = b"x") -> None:
@@ -91,16 +92,13 @@ def test_another_similarity_needs_a_chosen_template(tmp_path: Path) -> None:
 def test_module_configs_of_all_releases_compare_equal(tmp_path: Path) -> None:
     new = tiny.projected(tmp_path / "new")
     old = Path(shutil.copytree(new, tmp_path / "old"))
-    listed = json.loads((old / "modules.json").read_text())
-    for module in listed:
-        module["type"] = "sentence_transformers.models." + module["type"].rpartition(".")[2]
-    (old / "modules.json").write_text(json.dumps(listed))
+    with changing(old / "modules.json") as listed:
+        for module in listed:
+            module["type"] = "sentence_transformers.models." + module["type"].rpartition(".")[2]
     for name in ("2_Dense", "4_Dense"):
-        path = old / name / "config.json"
-        config = json.loads(path.read_text())
-        for key in ("module_input_name", "module_output_name", "use_residual"):
-            config.pop(key, None)
-        path.write_text(json.dumps(config))
+        with changing(old / name / "config.json") as config:
+            for key in ("module_input_name", "module_output_name", "use_residual"):
+                config.pop(key, None)
     flags = {"word_embedding_dimension": 32, "pooling_mode_mean_tokens": True}
     (old / "1_Pooling" / "config.json").write_text(json.dumps(flags))
     for one, other in ((new, old), (old, new)):

@@ -11,6 +11,8 @@ from emberge_encoder import MultiVector, TextEncoder
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.sentence_transformer.modules import Normalize, Router
 
+from tests.support.json_files import changing
+
 
 def opened(folder: Path) -> SentenceTransformer:
     return SentenceTransformer(str(folder), device="cpu", trust_remote_code=False)
@@ -35,9 +37,8 @@ def test_a_key_that_the_template_lacks_is_written_into_the_entry_of_its_module(
 ) -> None:
     folder = pair(bert, bert, tmp_path / "pair")
     other = shutil.copytree(folder, tmp_path / "other")
-    entries = json.loads((other / "modules.json").read_text())
-    entries[1]["kwargs"] = ["task"]  # of the Normalize after the router and its routes
-    (other / "modules.json").write_text(json.dumps(entries))
+    with changing(other / "modules.json") as entries:
+        entries[1]["kwargs"] = ["task"]  # of the Normalize after the router and its routes
     template = Checkpoint(folder)
     members = {"pair": template, "other": Checkpoint(other)}
     out = shutil.copytree(folder, tmp_path / "out")

@@ -13,7 +13,8 @@ from emberge import load_plugins, parse_recipe, run_recipe
 from emberge.model_folder import Checkpoint, JoinedFacts, ModelPair, TextLimit, copy_template
 
 from tests.support import tiny
-from tests.support.whole import STATES, edit, merge, move_trunk, plan, problems
+from tests.support.json_files import changing, edit
+from tests.support.whole import STATES, merge, move_trunk, plan, problems
 
 SETTINGS, LENGTHS = "config_sentence_transformers.json", "sentence_bert_config.json"
 PROMPTS = {"query": "find: ", "document": "text: "}
@@ -32,12 +33,10 @@ def key(file: str, name: str, *values: Any, at: Callable[[Any], Any] = lambda x:
     """A key of a JSON file, in the object that `at` finds in it."""
 
     def write(folder: Path, value: Any) -> None:
-        path = folder / file
-        content = json.loads(path.read_text()) if path.is_file() else {}
-        at(content).pop(name, None)
-        if value is not None:
-            at(content)[name] = value
-        path.write_text(json.dumps(content))
+        with changing(folder / file) as content:
+            at(content).pop(name, None)
+            if value is not None:
+                at(content)[name] = value
 
     def read(folder: Path) -> Any:
         return at(json.loads((folder / file).read_text())).get(name)

@@ -16,13 +16,13 @@ from emberge import Plugins, join_parts, parse_recipe, run_recipe
 from emberge.encoding import TextEmbedder
 from emberge.media import MediaFolder
 from emberge.model_folder import read_trunk_settings
-from emberge.results import read_artifact
 from emberge_encoder import TextEncoder
 from safetensors.torch import load_file, save_file
 from sentence_transformers import SentenceTransformer
 from torch import Tensor
 from transformers import AutoConfig, AutoModel, AutoTokenizer
 
+from tests.support.result_folders import artifact_of
 from tests.support.specialists import AUDIO_TOKENS, ROWS, VISION_TOKENS, change_config, text_model
 from tests.support.tiny import write_modules
 from tests.support.tolerance import EXACT, assert_same_pass, gamma
@@ -237,8 +237,7 @@ def tower_of(folder: Path) -> dict[str, Tensor]:
 
 def test_towers_are_bit_identical_and_their_sizes_are_recorded(made: dict[str, Path]) -> None:
     result = weights(made["both"])
-    artifact = read_artifact(made["both"])
-    assert artifact is not None
+    artifact = artifact_of(made["both"])
     for kind in ("vision", "audio"):
         tower = tower_of(made[kind])
         for name in sorted(tower):

@@ -19,6 +19,7 @@ from safetensors.torch import load_file
 
 from tests.support.bench import Bench
 from tests.support.glance import Glance
+from tests.support.json_files import changing
 from tests.support.specialists import HEARD, PICTURES, ROPE, SEEN_ROPE, SPECTRA, VISION_IDS
 from tests.support.whole import STATES, state_prompts
 
@@ -132,12 +133,10 @@ def test_processors_and_template_read_what_the_specialists_read(
 
 
 def test_a_spectrum_has_the_towers_bands_and_a_mask(place: Path) -> None:
-    path = place / "audio" / "processor_config.json"
-    content = json.loads(path.read_text())
-    del content["feature_extractor"]["return_attention_mask"]
-    del content["feature_extractor"]["dither"]
-    content["feature_extractor"]["feature_size"] = 80
-    path.write_text(json.dumps(content))
+    with changing(place / "audio" / "processor_config.json") as content:
+        del content["feature_extractor"]["return_attention_mask"]
+        del content["feature_extractor"]["dither"]
+        content["feature_extractor"]["feature_size"] = 80
     found = composition(place).files["processor_config.json"]["feature_extractor"]
     assert (found["feature_size"], found["return_attention_mask"]) == (128, True)
     assert "dither" not in found

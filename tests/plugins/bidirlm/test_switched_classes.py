@@ -18,6 +18,7 @@ from transformers import AutoConfig, AutoModel
 from tests.support import tiny
 from tests.support.as_encoder import encoder, problems
 from tests.support.decoders import HYBRIDS, TALKING, decoder
+from tests.support.json_files import edit
 from tests.support.tolerance import EXACT, assert_same_pass
 
 TEXTS = ["how to read a file", "Sort a LIST of numbers", "weather"]
@@ -83,8 +84,7 @@ def test_a_hybrid_is_refused_by_name_before_any_work(kind: str, tmp_path: Path) 
     (problem,) = TextEncoder(pooling="mean").describe(source).problems
     assert "set pooling: last" in problem
     # Half switched, as others' loaders leave it.
-    path = source / "config.json"
-    path.write_text(json.dumps({**json.loads(path.read_text()), "is_causal": False}))
+    edit(source, "config.json", is_causal=False)
     (problem,) = TextEncoder(pooling="last").describe(source).problems
     assert f"'{kind}' is a hybrid" in problem
 
@@ -96,8 +96,7 @@ def test_a_class_that_ignores_the_switch_is_refused_when_it_is_loaded(tmp_path: 
     AutoModel.from_config(config).save_pretrained(source)
     for backbone, fix in ((BOTH, "cannot be switched"), (TextEncoder(pooling="mean"), "take")):
         if backbone is not BOTH:  # as a folder that was switched elsewhere
-            path = source / "config.json"
-            path.write_text(json.dumps({**json.loads(path.read_text()), "is_causal": False}))
+            edit(source, "config.json", is_causal=False)
         with pytest.raises(CheckpointError) as caught:
             backbone.load(source, device="cpu", dtype="float32")
         for word in (str(source), "OpenAIGPTModel ignores attention: bidirectional", fix):
@@ -143,8 +142,7 @@ def test_gemmas_window_reaches_as_far_as_worked_out(tmp_path: Path) -> None:
     assert first_change(loaded(use_bidirectional_attention=True)) == 6
     assert first_change(loaded(is_causal=False)) == 5
     assert first_change(loaded()) == 11
-    path = folder / "config.json"
-    path.write_text(json.dumps({**json.loads(path.read_text()), "is_causal": False}))
+    edit(folder, "config.json", is_causal=False)
     assert first_change(AutoModel.from_pretrained(folder, dtype=torch.float64)) == 7
 
 
@@ -159,11 +157,10 @@ def test_windows_that_mean_something_else_are_refused(
     flags: dict[str, Any], fix: str, tmp_path: Path
 ) -> None:
     source = gemma(tmp_path / "m")
-    path = source / "config.json"
-    path.write_text(json.dumps({**json.loads(path.read_text()), **flags}))
+    edit(source, "config.json", **flags)
     for backbone in (TextEncoder(pooling="mean"), BOTH):
         (problem,) = backbone.describe(source).problems
-        assert str(path) in problem
+        assert str(source / "config.json") in problem
         assert fix in problem
     ((where, message),) = problems(source)
     assert where == "model"
@@ -172,9 +169,7 @@ def test_windows_that_mean_something_else_are_refused(
 
 def test_gemmas_flag_counts_for_gemma_alone(tmp_path: Path) -> None:
     source = decoder(tmp_path / "m", "qwen3")
-    path = source / "config.json"
-    flag = {"use_bidirectional_attention": True}
-    path.write_text(json.dumps({**json.loads(path.read_text()), **flag}))
+    edit(source, "config.json", use_bidirectional_attention=True)
     (problem,) = TextEncoder(pooling="mean").describe(source).problems
     assert "its attention is causal" in problem
     folder, _ = encoder(source, tmp_path / "run")

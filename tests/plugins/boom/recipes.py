@@ -7,10 +7,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from emberge import Artifact, Plugins
-from emberge.results import read_artifact
+from emberge import Plugins
 
 from tests.support.recipe_runs import run_checked
+from tests.support.result_folders import artifact_of
 from tests.support.tiny import WORDS
 
 HEAD = """
@@ -49,11 +49,5 @@ def run(
     return run_checked(place, head + steps, plugins, out)
 
 
-def artifact(folder: Path) -> Artifact:
-    found = read_artifact(folder)
-    assert found is not None
-    return found
-
-
 def details(folder: Path) -> Any:
-    return artifact(folder).details
+    return artifact_of(folder).details

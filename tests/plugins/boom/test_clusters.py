@@ -30,6 +30,7 @@ from emberge_boom.study import STUDY_FILE, Study, read_study, write_study
 from emberge_boom.study_samplers import Cluster, Conflict
 
 from tests.plugins.boom.studied import RECIPE, study_data, worked
+from tests.support.json_files import edit
 from tests.support.result_folders import folders
 
 OF = FileRef("$study")
@@ -343,8 +344,7 @@ def test_a_study_of_a_model_with_routers_is_refused_before_it_starts(
     data: Path, tmp_path: Path
 ) -> None:
     shutil.copytree(data, tmp_path / "data")
-    config = tmp_path / "data" / "model" / "config.json"
-    config.write_text(json.dumps(json.loads(config.read_text()) | {"num_experts": 4}))
+    edit(tmp_path / "data" / "model", "config.json", num_experts=4)
     with pytest.raises(RecipeError, match="routers with 4 experts each"):
         checked(RECIPE, tmp_path / "data").raise_errors()
 

@@ -8,7 +8,8 @@ import pytest
 from emberge import Plugins
 from safetensors.torch import load_file
 
-from tests.plugins.boom.recipes import artifact, details, run, write_data
+from tests.plugins.boom.recipes import details, run, write_data
+from tests.support.result_folders import artifact_of
 from tests.support.tolerance import assert_combined
 
 
@@ -98,5 +99,5 @@ def test_nested_increments_are_the_joint_merge_where_that_is_linear(
         assert off > 1e-5  # the mean of directions is another one than the mean of means
     # Either way the artifact tells of all three trainings and their sizes, to merge them anew.
     for name in ("nested", "joint"):
-        assert set(artifact(made[name]).trainings) == {"old", "second", "third"}
+        assert set(artifact_of(made[name]).trainings) == {"old", "second", "third"}
         assert details(made[name]).training_cost.times == pytest.approx(172 / 114, abs=1e-6)

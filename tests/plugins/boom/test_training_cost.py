@@ -9,7 +9,8 @@ import pytest
 from emberge import Plugins
 from emberge.contracts import TrainingCost
 
-from tests.plugins.boom.recipes import artifact, details, run, write_data
+from tests.plugins.boom.recipes import details, run, write_data
+from tests.support.result_folders import artifact_of
 
 
 @pytest.fixture(scope="module")
@@ -44,13 +45,13 @@ def made(place: Path, plugins: Plugins) -> Mapping[str, Path]:
 @pytest.mark.slow
 def test_a_run_tells_rows_and_time(made: Mapping[str, Path]) -> None:
     assert details(made["boom"]).training_cost == TrainingCost(3.0, 420, 140)
-    trainings = artifact(made["boom"]).trainings
+    trainings = artifact_of(made["boom"]).trainings
     assert list(trainings) == [f"members.ratio={r}" for r in (0.2, 0.4, 0.6, 0.8, 1.0)]
     for training in trainings.values():
         assert training.examples == 2 * 4, "two steps of four rows"
         assert training.seconds > 0
         assert training.cpu_seconds > 0
-    assert artifact(made["boom"]).size == 420
+    assert artifact_of(made["boom"]).size == 420
 
 
 def test_bags_weigh_by_their_sizes(made: Mapping[str, Path]) -> None:

@@ -15,8 +15,9 @@ from emberge import Plugins
 from emberge_merge import Linear, ModelStock, MultiSlerp
 from torch import Tensor
 
-from tests.plugins.boom.recipes import artifact, details, run
+from tests.plugins.boom.recipes import details, run
 from tests.support.merge_in_memory import merge_state_dicts
+from tests.support.result_folders import artifact_of
 
 
 def at_cosine(cosine: float, count: int) -> list[Tensor]:
@@ -69,5 +70,5 @@ def test_an_update_of_the_papers_size_weighs_five_to_four(
     made = run(tmp_path, UPDATED, plugins, head="")["updated"]
     weights = details(made).weights
     assert weights == pytest.approx({"./old": 0.5556, "./new": 0.4444}, abs=5e-5)
-    assert artifact(made).size == 3_600_000
+    assert artifact_of(made).size == 3_600_000
     assert details(made).training_cost is None, "neither was trained in this run"

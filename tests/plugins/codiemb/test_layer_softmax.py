@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 import torch
-from emberge import FileRef, PerTensor, Stage, check_recipe, load_plugins, parse_recipe, run_recipe
+from emberge import FileRef, PerTensor, Stage, load_plugins
 from emberge.merging import MergeInput, Statistics
 from emberge.merging.statistics_file import StatisticsFile
 from emberge.tensor_names import find_layer
@@ -21,7 +21,7 @@ from torch import Tensor
 from tests.support import tiny
 from tests.support.chains import chain, merge_one
 from tests.support.merges import merge_models
-from tests.support.result_folders import folders
+from tests.support.recipe_runs import run_checked
 from tests.support.tolerance import assert_exact, assert_near, near
 
 State = Mapping[str, Tensor]
@@ -190,11 +190,8 @@ steps:
 def test_a_recipe_measures_specialists_and_fuses(
     states: list[State], family: list[Path], tmp_path: Path
 ) -> None:
-    plugins = load_plugins()
     text = RECIPE.format(**{f.name: f for f in family})
-    recipe = parse_recipe(text, plugins, path=tmp_path / "recipe.yaml")
-    check_recipe(recipe, plugins).raise_errors()
-    results = folders(run_recipe(recipe, tmp_path / "out", plugins, quiet=True))
+    results = run_checked(tmp_path, text, load_plugins())
     statistics = StatisticsFile.open(results["norms"]).read()
     expected = norms_of([states[1], states[3]], states[0])
     longest = max(tensor.numel() for tensor in states[0].values())

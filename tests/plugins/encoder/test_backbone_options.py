@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +16,7 @@ from sentence_transformers import SentenceTransformer
 
 from tests.support import tiny
 from tests.support.exact import ExactEncoder
+from tests.support.json_files import changing
 from tests.support.tolerance import assert_exact, assert_same_pass
 
 TEXTS = ["how to read a file", "Sort a LIST of numbers", "weather", "the last row of a table"]
@@ -91,9 +91,8 @@ def test_a_chain_of_stock_modules_keeps_the_laws(tmp_path: Path) -> None:
 @pytest.mark.parametrize("kind", ["Router", "CNN"])
 def test_modules_that_cannot_follow_are_refused_by_name(kind: str, tmp_path: Path) -> None:
     source = tiny.checkpoint(tmp_path / "m")
-    modules = json.loads((source / "modules.json").read_text())
-    modules[2]["type"] = f"sentence_transformers.models.{kind}"
-    (source / "modules.json").write_text(json.dumps(modules))
+    with changing(source / "modules.json") as modules:
+        modules[2]["type"] = f"sentence_transformers.models.{kind}"
     (fault,) = TextEncoder().describe(source).problems
     said = "is not known to work after a Transformer"
     assert f"{source}/modules.json: module '{kind}' {said}" in fault

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -22,6 +21,7 @@ from sentence_transformers import MultiVectorEncoder, SparseEncoder
 from torch import Tensor, nn
 
 from tests.support import tiny
+from tests.support.json_files import changing, edit
 
 QUERIES = ["a list", "open the long file now", "rows of text"]
 POSITIVES = ["sorted items of a list, and more", "a path. of file", "text in rows"]
@@ -159,9 +159,8 @@ def test_prompts_of_the_options_are_added_to_those_of_the_folder(
     ):
         folder = tmp_path / f"{len(list(tmp_path.iterdir()))}"
         shutil.copytree(folders[name], folder)
-        path = folder / "config_sentence_transformers.json"
-        settings = json.loads(path.read_text()) if path.is_file() else {}
-        path.write_text(json.dumps({**settings, "prompts": {"query": "no ", "document": "a "}}))
+        prompts = {"query": "no ", "document": "a "}
+        edit(folder, "config_sentence_transformers.json", prompts=prompts)
         encoder = backbone.load(folder, device="cpu", dtype="float32")
         found = {key: text for key, text in encoder.prompts.items() if text}
         assert found == {"query": "the ", "document": "a "}, backbone
@@ -172,13 +171,12 @@ def test_a_folder_is_known_by_its_similarity_too(
 ) -> None:
     """As in folders of PyLate, which state no type."""
     folder = shutil.copytree(folders["colbert"], tmp_path / "pylate")
-    path = folder / "config_sentence_transformers.json"
-    settings = json.loads(path.read_text())
-    settings.pop("model_type", None)
-    path.write_text(json.dumps({**settings, "similarity_fn_name": "MaxSim"}))
+    with changing(folder / "config_sentence_transformers.json") as settings:
+        settings.pop("model_type", None)
+        settings["similarity_fn_name"] = "MaxSim"
     facts = MultiVector().describe(folder)
     assert (facts.problems, facts.untrained, facts.dimension) == ((), (), 128)
-    path.write_text(json.dumps({**settings, "similarity_fn_name": "cosine"}))
+    edit(folder, "config_sentence_transformers.json", similarity_fn_name="cosine")
     assert MultiVector().describe(folder).untrained
 
 
@@ -286,9 +284,8 @@ def test_the_second_text_of_a_pair_has_the_type_that_its_tokenizer_gives(
     folders: Mapping[str, Path], tmp_path: Path
 ) -> None:
     folder = shutil.copytree(folders["reranker"], tmp_path / "typed")
-    path = folder / "tokenizer_config.json"
     names = ["input_ids", "token_type_ids", "attention_mask"]
-    path.write_text(json.dumps({**json.loads(path.read_text()), "model_input_names": names}))
+    edit(folder, "tokenizer_config.json", model_input_names=names)
     encoder = CrossEncoder().load(folder, device="cpu", dtype="float32")
     (pair,) = tokenise(encoder, [QUERIES[:1], POSITIVES[:1]])
     assert pair.types is not None
@@ -304,8 +301,7 @@ def test_what_shares_a_batch_changes_no_embedding_where_the_tokenizer_pads_on_th
     folders: Mapping[str, Path], tmp_path: Path, name: str
 ) -> None:
     folder = shutil.copytree(folders[name], tmp_path / "left")
-    path = folder / "tokenizer_config.json"
-    path.write_text(json.dumps({**json.loads(path.read_text()), "padding_side": "left"}))
+    edit(folder, "tokenizer_config.json", padding_side="left")
     backbone = {"splade": Splade(), "reranker": CrossEncoder(), "colbert": MultiVector()}[name]
     together = embed(backbone, folder, [QUERIES, POSITIVES])
     alone = [embed(backbone, folder, [[q], [p]]) for q, p in zip(QUERIES, POSITIVES, strict=True)]

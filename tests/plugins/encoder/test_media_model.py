@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -18,6 +17,7 @@ from emberge_encoder.media.media_features import ImageReader
 from emberge_encoder.text_encoder import TextEncoder
 
 from tests.support import tiny
+from tests.support.json_files import edit
 from tests.support.media_models import (
     FAMILIES,
     KINDS,
@@ -266,8 +266,7 @@ def test_a_folder_that_lacks_what_reading_takes_is_refused(
 ) -> None:
     path = media_model(tmp_path / "model", "qwen3_vl")
     for name, values in change.items():
-        content = json.loads((path / name).read_text())
-        (path / name).write_text(json.dumps(content | values))
+        edit(path, name, **values)
     (problem,) = TextEncoder().describe(path).problems
     assert words in problem
     with pytest.raises(CheckpointError, match=words):

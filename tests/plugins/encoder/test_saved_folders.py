@@ -16,15 +16,12 @@ from emberge_encoder.text_encoder import TextEncoder
 from sentence_transformers import SentenceTransformer
 
 from tests.support import tiny
+from tests.support.json_files import changing, edit
+from tests.support.whole import move_trunk
 
 TEXTS = ["how to read a file", "Sort a LIST of numbers", "weather", "a " * 300]
 FORWARD = {"method": "forward", "method_output_name": "last_hidden_state"}
 TEMPLATE = "{% for m in messages %}{{ m['role'] }} the {{ m['content'] }} file {% endfor %}"
-
-
-def _edit(folder: Path, name: str, **changes: Any) -> None:
-    path = folder / name
-    path.write_text(json.dumps(json.loads(path.read_text()) | changes))
 
 
 def _by_library(folder: Path, **options: Any) -> np.ndarray[Any, Any]:
@@ -42,10 +39,6 @@ def _trained(backbone: TextEncoder, source: Path, target: Path) -> np.ndarray[An
     target.mkdir()
     encoder.save(target)
     return TextEmbedder(encoder).embed(TEXTS)
-
-
-def _classic(folder: Path) -> Path:
-    return tiny.checkpoint(folder)
 
 
 def _new(folder: Path) -> Path:
@@ -75,16 +68,7 @@ def _only_new(folder: Path) -> Path:
 
 def _in_subfolder(folder: Path) -> Path:
     """With the transformer in a folder of its own, as long ago."""
-    source = tiny.checkpoint(folder)
-    trunk = source / "0_Transformer"
-    trunk.mkdir()
-    modules = json.loads((source / "modules.json").read_text())
-    names = ("modules.json", "config_sentence_transformers.json")
-    for path in [p for p in source.iterdir() if p.is_file() and p.name not in names]:
-        path.rename(trunk / path.name)
-    modules[0]["path"] = "0_Transformer"
-    (source / "modules.json").write_text(json.dumps(modules))
-    return source
+    return move_trunk(tiny.checkpoint(folder))
 
 
 def _chat(
@@ -107,7 +91,7 @@ def _chat(
     return folder
 
 
-KINDS = [_classic, _new, _only_new, _in_subfolder, _chat]
+KINDS = [tiny.checkpoint, _new, _only_new, _in_subfolder, _chat]
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -129,10 +113,9 @@ def test_keys_that_nobody_knows_survive_a_training(tmp_path: Path) -> None:
     names = ("config.json", "config_sentence_transformers.json", "1_Pooling/config.json")
     names += ("tokenizer_config.json", "sentence_bert_config.json")
     for name in names:
-        _edit(source, name, of_next_year={"a": [1, "é"]})
-    modules = json.loads((source / "modules.json").read_text())
-    modules[1]["kwargs"] = ["task"]
-    (source / "modules.json").write_text(json.dumps(modules))
+        edit(source, name, of_next_year={"a": [1, "é"]})
+    with changing(source / "modules.json") as modules:
+        modules[1]["kwargs"] = ["task"]
     changed = TextEncoder(pooling="cls", normalize=False, prompts={"query": "find "}, max_length=9)
     for backbone, place in ((TextEncoder(), "same"), (changed, "changed")):
         _trained(backbone, source, tmp_path / place)
@@ -145,7 +128,7 @@ def test_keys_that_nobody_knows_survive_a_training(tmp_path: Path) -> None:
 
 def test_options_change_a_folder_of_the_newest_release_in_its_own_words(tmp_path: Path) -> None:
     source = _only_new(tmp_path / "m")
-    _edit(source, "1_Pooling/config.json", include_prompt=False)
+    edit(source, "1_Pooling/config.json", include_prompt=False)
     backbone = TextEncoder(
         pooling="cls", normalize=False, prompts={"query": "find: "}, max_length=9
     )
@@ -208,7 +191,7 @@ ALONE = (
 
 def test_a_prompt_that_a_template_does_not_take_is_named_when_it_comes(tmp_path: Path) -> None:
     source = _chat(tmp_path / "m", ALONE)
-    _edit(source, "config_sentence_transformers.json", prompts={})
+    edit(source, "config_sentence_transformers.json", prompts={})
     encoder = TextEncoder().load(source, device="cpu", dtype="float32")
     assert len(encoder.tokenise(TEXTS, prompt="", max_length=None)) == len(TEXTS)
     with pytest.raises(CheckpointError, match=r"'sort: '.*alone!"):
@@ -237,7 +220,7 @@ def test_texts_that_cannot_be_read_as_the_folder_says_are_refused(
     make: Callable[..., Path], settings: dict[str, Any], named: str, tmp_path: Path
 ) -> None:
     source = make(tmp_path / "m")
-    _edit(source, SETTINGS, **settings)
+    edit(source, SETTINGS, **settings)
     (problem,) = TextEncoder().describe(source).problems
     assert [word for word in (str(source), SETTINGS, named) if word not in problem] == []
     with pytest.raises(CheckpointError):

@@ -18,6 +18,7 @@ from sentence_transformers import SentenceTransformer
 from transformers import AutoConfig, AutoModel
 
 from tests.support import tiny
+from tests.support.json_files import changing, edit
 from tests.support.laws import find_broken_law
 from tests.support.tolerance import assert_same_pass
 
@@ -167,7 +168,7 @@ def test_texts_have_the_vectors_that_they_have_alone_where_the_tokenizer_pads_on
     pooling: Any, tmp_path: Path
 ) -> None:
     source = tiny.checkpoint(tmp_path / "m")
-    _edit(source, "tokenizer_config.json", padding_side="left")
+    edit(source, "tokenizer_config.json", padding_side="left")
     encoder = _load(TextEncoder(pooling=pooling), source)
     together = TextEmbedder(encoder).embed(TEXTS)
     stock = SentenceTransformer(str(_saved(encoder, tmp_path / "saved")), device="cpu")
@@ -206,11 +207,6 @@ def test_intermediate_layers_are_pooled_hidden_states(architecture: str, tmp_pat
         assert_same_pass(found.layers[layer], pooled, source)
 
 
-def _edit(folder: Path, name: str, **changes: Any) -> None:
-    path = folder / name
-    path.write_text(json.dumps(json.loads(path.read_text()) | changes))
-
-
 def test_what_configs_show_is_checked_without_weights(tmp_path: Path) -> None:
     def problem(backbone: TextEncoder, folder: Path) -> str:
         (found,) = backbone.describe(folder).problems
@@ -227,7 +223,7 @@ def test_what_configs_show_is_checked_without_weights(tmp_path: Path) -> None:
         TextEncoder(pooling="mean"), causal
     )
     assert TextEncoder().describe(causal).problems == ()
-    _edit(bare, "config.json", model_type="strange", auto_map={"AutoModel": "code.py"})
+    edit(bare, "config.json", model_type="strange", auto_map={"AutoModel": "code.py"})
     assert "not run" in problem(TextEncoder(pooling="cls"), bare)
     assert "neither modules.json nor config.json" in problem(TextEncoder(), tmp_path)
     whole = tiny.checkpoint(tmp_path / "whole")
@@ -302,7 +298,6 @@ def test_fingerprints_of_tokenizers_are_shared_by_models_and_not_by_lengths(
     assert first != _load(TextEncoder(max_length=9), bert).tokenizer_fingerprint
     other = tmp_path / "other"
     shutil.copytree(bert, other)
-    tokenizer = json.loads((other / "tokenizer.json").read_text())
-    tokenizer["normalizer"]["lowercase"] = False
-    (other / "tokenizer.json").write_text(json.dumps(tokenizer))
+    with changing(other / "tokenizer.json") as tokenizer:
+        tokenizer["normalizer"]["lowercase"] = False
     assert first != _load(TextEncoder(), other).tokenizer_fingerprint

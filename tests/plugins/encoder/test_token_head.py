@@ -20,6 +20,7 @@ from safetensors.torch import load_file, save_file
 from sentence_transformers import SentenceTransformer
 
 from tests.support import tiny
+from tests.support.json_files import changing
 from tests.support.tolerance import assert_same_pass
 
 MASKED, CAUSAL = "AutoModelForMaskedLM", "AutoModelForCausalLM"
@@ -179,10 +180,8 @@ def test_special_tokens_are_spared(tmp_path: Path) -> None:
 
 
 def _without_mask(folder: Path) -> Path:
-    path = folder / "tokenizer_config.json"
-    config = json.loads(path.read_text())
-    del config["mask_token"]
-    path.write_text(json.dumps(config))
+    with changing(folder / "tokenizer_config.json") as config:
+        del config["mask_token"]
     (folder / "special_tokens_map.json").unlink(missing_ok=True)
     return folder
 

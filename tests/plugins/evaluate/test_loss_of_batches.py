@@ -12,16 +12,11 @@ import torch
 from emberge import (
     DataEntry,
     DataRef,
-    Machine,
     PerDataset,
     Plugins,
     TaskInfo,
     TaskScore,
-    check_recipe,
-    parse_recipe,
-    run_recipe,
 )
-from emberge.results import read_artifact
 from emberge.training import Session
 from emberge_encoder import TextEncoder
 from emberge_evaluate import mean_loss
@@ -31,6 +26,8 @@ from emberge_train import BatchShuffle, InfoNCE
 from sentence_transformers import SentenceTransformer
 
 from tests.support.bench import Bench, model_at
+from tests.support.recipe_runs import find_faults, run_checked
+from tests.support.result_folders import artifact_of
 from tests.support.training_data import retrieval, similarity
 
 HELD = (
@@ -74,12 +71,9 @@ def info_nce(model: Path, place: Path) -> float:
 def test_a_data_sets_loss_is_that_of_its_batches(
     berts: list[Path], plugins: Plugins, place: Path
 ) -> None:
-    recipe = parse_recipe(select(berts, ", tasks: find"), plugins, path=place / "r")
-    assert not check_recipe(recipe, plugins).errors
-    made = run_recipe(recipe, place / "out", plugins, machine=Machine(), quiet=True)["best"].path
+    made = run_checked(place, select(berts, ", tasks: find"), plugins)["best"]
     expected = {bert.name: info_nce(bert, place) for bert in berts}
-    artifact = read_artifact(made)
-    assert artifact is not None
+    artifact = artifact_of(made)
     (chosen,) = artifact.details["chosen"].values()
     assert chosen["model"] == min(expected, key=expected.__getitem__)
     # Embeddings of both are float32 and of length 1, over a temperature of 0.1.
@@ -93,8 +87,7 @@ def test_a_data_sets_loss_is_that_of_its_batches(
 
 def test_a_loss_is_no_score(berts: list[Path], plugins: Plugins, place: Path) -> None:
     def errors(text: str) -> str:
-        recipe = parse_recipe(text, plugins, path=place / "r.yaml")
-        return "\n".join(str(problem) for problem in check_recipe(recipe, plugins).errors)
+        return find_faults(place, text, plugins)
 
     compared = f"steps: {{all: {{evaluate: {{models: {berts[0]}, evaluators: {HELD}}}}}}}"
     assert errors(compared) == ""  # losses are compared with losses

@@ -16,7 +16,6 @@ import transformers
 from emberge import (
     DataEntry,
     DataRef,
-    Machine,
     PerDataset,
     Plugins,
     TaskScore,
@@ -24,7 +23,6 @@ from emberge import (
     check_recipe,
     make_seed,
     parse_recipe,
-    run_recipe,
 )
 from emberge_evaluate import read_scores
 from emberge_evaluate.mean_loss import MeanLoss
@@ -34,6 +32,7 @@ from emberge_train import MLM, MNTP, BatchShuffle, CausalLM
 from tests.support import tiny
 from tests.support.bench import Bench, model_at
 from tests.support.exact import ExactEncoder
+from tests.support.recipe_runs import run_checked
 from tests.support.token_training import windows_of
 from tests.support.tolerance import exactly
 from tests.support.training_data import texts
@@ -160,9 +159,7 @@ def test_the_least_loss_is_the_best_of_a_table(
     demand = (
         f"      require: [{{model: {models[0]}, not_worse_than: [{models[1]}], margin: 900}}]\n"
     )
-    parsed = parse_recipe(recipe(models, demand), plugins, path=place / "r.yaml")
-    assert not check_recipe(parsed, plugins).errors
-    made = run_recipe(parsed, place / "out", plugins, machine=Machine(), quiet=True)["known"].path
+    made = run_checked(place, recipe(models, demand), plugins)["known"]
     scores = read_scores(made)
     assert scores.less_is_better
     for name in SETS:
@@ -193,8 +190,7 @@ def test_models_that_read_other_tokens_are_noted_before_and_beside_their_scores(
     (note,) = faults(recipe([models[0], stranger]), plugins, place)
     assert "r.yaml:5" in note
     assert "those of one tokenizer" in note
-    parsed = parse_recipe(recipe([models[0], stranger]), plugins, path=place / "r.yaml")
-    made = run_recipe(parsed, place / "out", plugins, machine=Machine(), quiet=True)["known"].path
+    made = run_checked(place, recipe([models[0], stranger]), plugins)["known"]
     assert "other tokenizers" in (made / "scores.md").read_text()
     found = read_scores(made).find_difference("stranger", "english")
     assert found is not None

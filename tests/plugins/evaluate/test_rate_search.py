@@ -10,13 +10,13 @@ from emberge import (
     Machine,
     Plugins,
     RecipeError,
-    check_recipe,
     parse_recipe,
     run_recipe,
 )
 
 from tests.support import tiny
-from tests.support.result_folders import folders, read_details
+from tests.support.recipe_runs import find_faults, run_checked
+from tests.support.result_folders import read_details
 from tests.support.training_data import texts
 
 # Ten rates would do the same; three are quicker, the last of which is far too high.
@@ -58,9 +58,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.mark.slow
 def test_the_training_of_the_least_loss_is_chosen(place: Path, plugins: Plugins) -> None:
-    recipe = parse_recipe(RECIPE, plugins, path=place / "r.yaml")
-    assert not check_recipe(recipe, plugins).errors
-    results = folders(run_recipe(recipe, place / "out", plugins, machine=Machine(), quiet=True))
+    results = run_checked(place, RECIPE, plugins)
     trials = {n: read_details(made) for n, made in results.items() if n.startswith("trial")}
     assert [one.learning_rate for one in trials.values()] == [1e-6, 1e-3, 1.0]
     least = min(trials.values(), key=lambda one: one.last_loss)
@@ -69,15 +67,12 @@ def test_the_training_of_the_least_loss_is_chosen(place: Path, plugins: Plugins)
     assert described["value"] == least.last_loss
 
 
-def faults(text: str, plugins: Plugins, place: Path) -> str:
-    recipe = parse_recipe(text, plugins, path=place / "r.yaml")
-    return "\n".join(str(problem) for problem in check_recipe(recipe, plugins).errors)
-
-
 def test_a_model_that_no_training_left_is_found_before_any_work(
     place: Path, plugins: Plugins
 ) -> None:
-    found = faults(RECIPE.replace("models: $trial", "models: [$trial, ./reader]"), plugins, place)
+    found = find_faults(
+        place, RECIPE.replace("models: $trial", "models: [$trial, ./reader]"), plugins
+    )
     assert "reader" in found
     assert "step train" in found
 

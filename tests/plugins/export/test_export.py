@@ -12,13 +12,13 @@ import numpy as np
 import pytest
 import torch
 from emberge import CheckpointError, Plugins, check_recipe, parse_recipe, run_recipe
-from emberge.results import read_artifact
 from emberge_export import export_step, model_exporter
 from numpy.typing import NDArray
 from safetensors.torch import load_file, save_file
 from sentence_transformers import SentenceTransformer
 
 from tests.support.page_code import run_block
+from tests.support.result_folders import artifact_of
 
 needs_onnx = pytest.mark.usefixtures("onnx")
 
@@ -47,9 +47,7 @@ def run(place: Path, formats: str, plugins: Plugins) -> Path:
 
 
 def figures_of(folder: Path) -> Any:
-    artifact = read_artifact(folder)
-    assert artifact is not None
-    return artifact.details["exported"]
+    return artifact_of(folder).details["exported"]
 
 
 @pytest.mark.slow

@@ -11,12 +11,12 @@ import pytest
 import torch
 from emberge import CheckpointError, Plugins, check_recipe, parse_recipe, run_recipe
 from emberge.files import read_json, write_json
-from emberge.results import read_artifact
 from numpy.typing import NDArray
 from sentence_transformers import SentenceTransformer
 from tokenizers import Regex, Tokenizer, models, normalizers, pre_tokenizers, processors, trainers
 
 from tests.support.page_code import run_block
+from tests.support.result_folders import artifact_of
 from tests.support.tiny import minilm, shaken, write_modules
 
 for _package in ("gguf", "xllamacpp"):
@@ -220,8 +220,7 @@ def test_the_step_writes_one_file_which_the_page_reads_and_states_its_cosines(
     recipe = parse(bert, plugins, ", precision: q8_0")
     result = Path(run_recipe(recipe, tmp_path / "out", plugins, quiet=True)["served"])
     assert [path.name for path in (result / "gguf").iterdir()] == ["model-q8_0.gguf"]
-    artifact = read_artifact(result)
-    assert artifact is not None
+    artifact = artifact_of(result)
     assert artifact.details["exported"].keys() == {"torch", "q8_0"}
     assert artifact.details["exported"]["q8_0"]["least_cosine"] > 0.99
     monkeypatch.chdir(tmp_path)

@@ -6,10 +6,11 @@ import json
 from pathlib import Path
 
 import pytest
-from emberge import Machine, Plugins, check_recipe, parse_recipe, run_recipe
+from emberge import Plugins
 from emberge_evaluate import read_scores
 
 from tests.support import tiny
+from tests.support.recipe_runs import run_checked
 from tests.support.tuned_sets import write_sets
 
 TASKS = """
@@ -53,9 +54,7 @@ steps:
 
 def result(place: Path, out: str, plugins: Plugins, text: str) -> Path:
     """The folder of the run's scores."""
-    parsed = parse_recipe(text, plugins, path=place / "recipe.yaml")
-    assert not check_recipe(parsed, plugins).errors
-    return run_recipe(parsed, place / out, plugins, machine=Machine(), quiet=True)["scores"].path
+    return run_checked(place, text, plugins, out)["scores"]
 
 
 @pytest.mark.slow

@@ -10,7 +10,6 @@ import pytest
 import torch
 from emberge import CheckpointError, Plugins, check_recipe, parse_recipe, run_recipe
 from emberge.model_folder import Checkpoint
-from emberge.results import read_artifact
 from emberge.tensor_files import tensor_fetcher
 from emberge_hub import model_address
 from safetensors.torch import load_file
@@ -18,6 +17,7 @@ from safetensors.torch import load_file
 from tests.support import tiny
 from tests.support.loopback_hub import hub_at
 from tests.support.range_server import COMMIT, RangeServer, serving_ranges
+from tests.support.result_folders import artifact_of
 
 WEIGHTS = "model.safetensors"
 BLOCK = 4096
@@ -88,8 +88,7 @@ def test_a_merge_of_several_passes_fetches_each_byte_once(
         first = min(spec.offset for spec in header.values())
         # `check` and the run read the header once: the notes are kept. The block at its end is read whole.
         assert server.sent[f"owner/{name}/{WEIGHTS}"] == size + first % BLOCK, name
-    artifact = read_artifact(result)
-    assert artifact is not None
+    artifact = artifact_of(result)
     accounts = {one["url"]: one for one in artifact.details.fetched}
     own = accounts[f"hf://owner/a@{COMMIT}/{WEIGHTS}"]
     assert own["fetched"] == own["size"] == (root / "owner" / "a" / WEIGHTS).stat().st_size
@@ -156,8 +155,7 @@ def test_a_hub_is_read_by_ranges_and_checked_against_its_hashes(
     text = MERGE.format("hf://owner", "task_arithmetic")
     ranged = merged(text, tmp_path / "ranged", plugins)
     assert same_tensors(disk, ranged)
-    artifact = read_artifact(ranged)
-    assert artifact is not None
+    artifact = artifact_of(ranged)
     assert [one["checked"] for one in artifact.details.fetched] == ["sha256"] * 4
     damaged = root / "owner" / "c" / WEIGHTS
     server.after[f"owner/c/{WEIGHTS}"] = lambda: flip_last_byte(damaged)

@@ -17,6 +17,7 @@ from safetensors.torch import load_file, save_file
 
 from tests.support import tiny
 from tests.support.peft_adapters import IDS, adapted, hidden, loaded, save_adapter
+from tests.support.result_folders import artifact_of
 from tests.support.tolerance import assert_near, assert_same_pass, gamma, near
 
 LAYER = "encoder.layer.0.attention.self.query"
@@ -59,9 +60,7 @@ def run(place: Path, steps: str, plugins: Plugins) -> dict[str, Path]:
 
 
 def adapter_of(folder: Path) -> Any:
-    artifact = read_artifact(folder)
-    assert artifact is not None
-    return artifact.adapter
+    return artifact_of(folder).adapter
 
 
 def test_adapters_side_by_side_are_the_exact_merge(

@@ -17,6 +17,7 @@ from emberge_merge.methods.weighted_sums import Passthrough
 from safetensors.torch import load_file, save_file
 
 from tests.support.bench import write_catalogue
+from tests.support.json_files import edit
 from tests.support.merges import merge_models
 from tests.support.peft_adapters import save_adapter
 from tests.support.training_data import retrieval
@@ -92,9 +93,8 @@ def test_an_adapter_that_does_not_fit_is_said_before_any_work(
     place: Path, berts: list[Path], capsys: Capture
 ) -> None:
     broken = shutil.copytree(place / "a", place / "broken")
-    config = json.loads((broken / "adapter_config.json").read_text())
-    config["base_model_name_or_path"] = "acme/another-model"
-    (broken / "adapter_config.json").write_text(json.dumps({**config, "peft_type": "IA3"}))
+    changes = {"base_model_name_or_path": "acme/another-model", "peft_type": "IA3"}
+    edit(broken, "adapter_config.json", **changes)
     evaluators = {"mteb": {"data": [{"path": "./sets/datasets.yaml"}]}}
     models = ["./base+./broken"]
     for steps in (

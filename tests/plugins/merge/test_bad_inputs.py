@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -12,6 +11,7 @@ import torch
 from emberge.cli.main import main
 from safetensors.torch import load_file, save_file
 
+from tests.support.json_files import changing
 from tests.support.peft_adapters import save_adapter
 
 Capture = pytest.CaptureFixture[str]
@@ -57,11 +57,9 @@ def missing(place: Path) -> str:
 
 
 def clashing_ids(place: Path) -> str:
-    path = place / "other" / "tokenizer.json"
-    said = json.loads(path.read_text())
-    vocab = said["model"]["vocab"]
-    vocab["cat"] = vocab.pop("table")
-    path.write_text(json.dumps(said))
+    with changing(place / "other" / "tokenizer.json") as said:
+        vocab = said["model"]["vocab"]
+        vocab["cat"] = vocab.pop("table")
     return merge("./bert", "./other")
 
 

@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 import torch
 from emberge import Plugins, check_recipe, parse_recipe, run_recipe
-from emberge.results import read_artifact
 from emberge_merge.steps.merge_options import keep_base
 from safetensors import safe_open
 from safetensors.torch import load_file
@@ -18,6 +17,7 @@ from safetensors.torch import load_file
 from tests.support.merge_in_memory import merge_state_dicts
 from tests.support.recipe_runs import find_faults
 from tests.support.registered import CHAINS
+from tests.support.result_folders import artifact_of
 from tests.support.tolerance import assert_combined
 
 KEEP = 0.25
@@ -77,8 +77,7 @@ def test_the_option_keep_averages_the_result_with_the_base(place: Path, plugins:
     a, b, base, found = map(weights, (place / "a", place / "b", place / "base", folder))
     name = "encoder.layer.0.attention.self.query.weight"
     assert_combined(found[name], [a[name], b[name], base[name]], [0.375, 0.125, 0.5])
-    artifact = read_artifact(folder)
-    assert artifact is not None
+    artifact = artifact_of(folder)
     assert artifact.details.keep == 0.5
     assert artifact.details.weights == pytest.approx({"./a": 0.375, "./b": 0.125, "./base": 0.5})
     with safe_open(folder / "model.safetensors", "pt") as file:

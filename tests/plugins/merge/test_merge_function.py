@@ -14,6 +14,8 @@ from emberge.cli.main import main
 from emberge_merge import merge
 from safetensors.torch import load_file
 
+from tests.support.json_files import edit
+
 
 def test_a_merge_gives_the_bytes_of_the_command(
     berts: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -51,8 +53,7 @@ def test_a_merged_model_loads_and_merges_on(berts: list[Path], tmp_path: Path) -
     mean = sum(load(bert)[name] for bert in berts) / 3
     assert load(again.path)[name].allclose(mean, atol=1e-6)
     other = Path(shutil.copytree(berts[2], tmp_path / "other"))
-    settings = json.loads((other / "tokenizer_config.json").read_text())
-    (other / "tokenizer_config.json").write_text(json.dumps({**settings, "padding_side": "left"}))
+    edit(other, "tokenizer_config.json", padding_side="left")
     with pytest.warns(UserWarning, match="padding_side"):
         merge([first, other], out=tmp_path / "warned", quiet=True)
 

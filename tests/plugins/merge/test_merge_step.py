@@ -18,13 +18,13 @@ from emberge import (
     run_recipe,
 )
 from emberge.merging import MergeRequest, merge_planning
-from emberge.results import read_artifact
 from emberge_merge.steps.artifacts import add_sizes
 from safetensors import safe_open
 from safetensors.torch import load_file
 
 from tests.support.fixture_types import Patch
 from tests.support.recipe_runs import find_faults, run_checked
+from tests.support.result_folders import artifact_of
 from tests.support.tolerance import assert_combined
 
 
@@ -58,8 +58,7 @@ def test_a_recipe_becomes_a_model(
     from sentence_transformers import SentenceTransformer
 
     assert SentenceTransformer(str(folder), device="cpu").encode("a file").shape == (32,)
-    artifact = read_artifact(folder)
-    assert artifact is not None
+    artifact = artifact_of(folder)
     assert artifact.kind == "model"
     assert artifact.parents == ("./a", "./b", "./c")
     details = artifact.details
@@ -103,8 +102,7 @@ steps:
 def test_weights_by_size_multiply_given_ones(place: Path, plugins: Plugins) -> None:
     sized(place, "a", 300)
     sized(place, "b", 100)
-    artifact = read_artifact(run_checked(place, SIZED, plugins)["merged"])
-    assert artifact is not None
+    artifact = artifact_of(run_checked(place, SIZED, plugins)["merged"])
     assert artifact.size == 400
     assert artifact.details.weights == pytest.approx({"./a_sized": 0.6, "./b_sized": 0.4})
     assert artifact.details.weight_sum == pytest.approx(500)
@@ -137,8 +135,7 @@ steps:
     found = load_file(folder / "model.safetensors")[name]
     straight = 0.75 * first + 0.25 * c[name]
     assert float((found - straight).norm() / straight.norm()) < 0.02
-    artifact = read_artifact(folder)
-    assert artifact is not None
+    artifact = artifact_of(folder)
     assert artifact.parents == ("$first", "./c")
 
 
@@ -147,8 +144,7 @@ def test_two_folders_of_one_name_are_told_apart(place: Path, plugins: Plugins) -
         (place / side).mkdir()
         shutil.copytree((place / name).resolve(), place / side / "model")
     text = "steps:\n  merged:\n    merge: {models: [./x/model, ./y/model], strategy: linear}\n"
-    artifact = read_artifact(run_checked(place, text, plugins)["merged"])
-    assert artifact is not None
+    artifact = artifact_of(run_checked(place, text, plugins)["merged"])
     assert artifact.details.weights == {"./x/model": 0.5, "./y/model": 0.5}
 
 

@@ -16,6 +16,7 @@ from emberge.numerics import describe_kernels
 from safetensors.torch import load_file, save_file
 
 from tests.support.fixture_types import Capture, Patch
+from tests.support.json_files import edit
 
 
 @pytest.fixture
@@ -44,10 +45,6 @@ def check(capsys: Capture, *words: str, **merge: Any) -> tuple[dict[str, list[st
 
 def linear(*models: Any, **more: Any) -> dict[str, Any]:
     return {"models": [*models], "strategy": "linear", **more}
-
-
-def rewrite(path: Path, **changes: Any) -> None:
-    path.write_text(json.dumps({**json.loads(path.read_text()), **changes}))
 
 
 def test_tensors_are_counted_by_what_becomes_of_them(place: Path, capsys: Capture) -> None:
@@ -106,11 +103,11 @@ def test_weights_that_vary_are_shown_with_their_bounds(place: Path, capsys: Capt
 
 
 def change_the_pad_token(folder: Path) -> None:
-    rewrite(folder / "tokenizer_config.json", pad_token="[MASK]")
+    edit(folder, "tokenizer_config.json", pad_token="[MASK]")
 
 
 def pad_on_the_left(folder: Path) -> None:
-    rewrite(folder / "tokenizer_config.json", padding_side="left")
+    edit(folder, "tokenizer_config.json", padding_side="left")
 
 
 TOKENS: dict[Callable[[Path], None], str] = {
@@ -123,10 +120,10 @@ TOKENS: dict[Callable[[Path], None], str] = {
 def test_tokenizers_of_one_vocabulary_that_read_otherwise_are_told_apart(
     change: Callable[[Path], None], place: Path, capsys: Capture
 ) -> None:
-    rewrite(place / "a" / "tokenizer_config.json", padding_side="right")
+    edit(place / "a", "tokenizer_config.json", padding_side="right")
     assert check(capsys, **linear("./a", "./c"))[1] == ""
     for name in ("b", "c"):
-        rewrite(place / name / "tokenizer_config.json", padding_side="right")
+        edit(place / name, "tokenizer_config.json", padding_side="right")
         change(place / name)
     _, err = check(capsys, **linear("./a", "./b", "./c"))
     assert TOKENS[change] in err
@@ -152,7 +149,7 @@ def test_without_weights_configs_are_compared_still(place: Path, capsys: Capture
     assert err == ""
     assert plan["not seen"] == ["weights of hub:a, hub:b"]
     assert "tensors" not in plan
-    rewrite(place / "b" / "tokenizer_config.json", pad_token="[MASK]")
+    edit(place / "b", "tokenizer_config.json", pad_token="[MASK]")
     assert "pad_token" in check(capsys, "--plugin", "shelf.py", **linear("hub:a", "hub:b"))[1]
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -11,11 +10,12 @@ from typing import Any
 import pytest
 import torch
 from emberge import Plugins, RecipeError, check_recipe, load_recipe, run_recipe
-from emberge.results import read_artifact
 from safetensors.torch import load_file
 from transformers import AutoModel
 
 from tests.support import tiny
+from tests.support.json_files import changing
+from tests.support.result_folders import artifact_of
 
 ROPE = {"rope_type": "default", "rope_theta": 500000.0}
 RECIPE = """
@@ -67,10 +67,8 @@ def trunk(folder: Path, prefix: str) -> dict[str, torch.Tensor]:
 
 
 def change_text(folder: Path, **changes: Any) -> None:
-    path = folder / "config.json"
-    config = json.loads(path.read_text())
-    config["text_config"] |= changes
-    path.write_text(json.dumps(config))
+    with changing(folder / "config.json") as config:
+        config["text_config"] |= changes
 
 
 def test_trunks_of_three_classes_merge_as_by_hand(place: Path, plugins: Plugins) -> None:
@@ -84,8 +82,7 @@ def test_trunks_of_three_classes_merge_as_by_hand(place: Path, plugins: Plugins)
         "./guard": "score (1 tensor)",
     }
     result = run(place, RECIPE, plugins)
-    artifact = read_artifact(result)
-    assert artifact is not None
+    artifact = artifact_of(result)
     assert artifact.details.left_out == left
     assert all(f"'{Path(name).name}': {what}" in plan for name, what in left.items())
     parts = [
@@ -130,12 +127,10 @@ def _other_family(place: Path) -> None:
 
 
 def _other_tokens(place: Path) -> None:
-    path = place / "vision" / "tokenizer.json"
-    whole = json.loads(path.read_text())
-    vocabulary = whole["model"]["vocab"]
-    a, b = "bank", "card"
-    vocabulary[a], vocabulary[b] = vocabulary[b], vocabulary[a]
-    path.write_text(json.dumps(whole))
+    with changing(place / "vision" / "tokenizer.json") as whole:
+        vocabulary = whole["model"]["vocab"]
+        a, b = "bank", "card"
+        vocabulary[a], vocabulary[b] = vocabulary[b], vocabulary[a]
 
 
 @pytest.mark.parametrize(

@@ -16,6 +16,7 @@ from emberge_moe.routed_format import AUTO_MAP
 from safetensors import safe_open
 from transformers import AutoModel
 
+from tests.support.json_files import edit
 from tests.support.places import ROOT
 from tests.support.routed_models import DENSE, dense_model, routed, routed_state
 
@@ -219,8 +220,7 @@ def test_a_config_that_fits_no_model_is_refused(
 def test_code_in_a_folder_is_not_run(tmp_path: Path) -> None:
     folder = routed(tmp_path / "model")
     (folder / "modeling_emberge_routed.py").write_text("raise SystemExit('run')")
-    path = folder / "config.json"
-    path.write_text(json.dumps({**json.loads(path.read_text()), "auto_map": AUTO_MAP}))
+    edit(folder, "config.json", auto_map=AUTO_MAP)
     assert TextEncoder().describe(folder).problems == ()
     encoder: Any = TextEncoder().load(folder, device="cpu", dtype="float32")
     assert isinstance(encoder.module.trunk, EmbergeRoutedModel)

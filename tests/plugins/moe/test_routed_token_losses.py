@@ -14,8 +14,6 @@ from emberge import (
     CheckpointError,
     PerDataset,
     load_plugins,
-    parse_recipe,
-    run_recipe,
 )
 from emberge.contracts import TokenPredictor
 from emberge.encoding import EncodePlan, PassResult, corrupt_text, predict_and_backward
@@ -26,7 +24,7 @@ from emberge_train import MLM, InfoNCE
 from safetensors.torch import load_file
 
 from tests.support.exact import ExactEncoder
-from tests.support.result_folders import folders
+from tests.support.recipe_runs import run_checked
 from tests.support.routable import dense
 from tests.support.routed_models import NATIVE, ExactRouted, native, routed
 from tests.support.token_training import (
@@ -210,10 +208,7 @@ def test_a_head_survives_upcycling_training_and_loading(kind: str, tmp_path: Pat
     rows = [json.dumps({"text": row.anchor}) for row in texts(12).rows]
     (tmp_path / "texts.jsonl").write_text("\n".join(rows))
     attention = "bidirectional" if kind == "qwen3" else "as is"
-    text = RECIPE.replace("ATTENTION", attention)
-    plugins = load_plugins()
-    recipe = parse_recipe(text, path=tmp_path / "r.yaml", plugins=plugins)
-    made = folders(run_recipe(recipe, tmp_path / "out", plugins=plugins, quiet=True))
+    made = run_checked(tmp_path, RECIPE.replace("ATTENTION", attention), load_plugins())
     before, after = (load_file(made[n] / "model.safetensors") for n in ("routed", "trained"))
     assert before.keys() == after.keys()
     still = {name for name in before if torch.equal(before[name], after[name])}

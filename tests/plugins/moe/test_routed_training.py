@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +25,7 @@ from safetensors.torch import load_file
 from tests.support import ranked_fit
 from tests.support.exact import ExactEncoder
 from tests.support.fitting import run_fit
+from tests.support.json_files import edit
 from tests.support.ranked_fit import Training
 from tests.support.routed_models import NATIVE, ExactRouted, native, routed
 from tests.support.tolerance import EXACT, exactly, of_adamw
@@ -233,12 +233,6 @@ def test_with_a_balance_of_zero_nothing_is_added(tmp_path: Path) -> None:
     assert gradients.keys() == off[1].keys()
 
 
-def _changed(model: Path, **changes: Any) -> Path:
-    path = model / "config.json"
-    path.write_text(json.dumps({**json.loads(path.read_text()), **changes}))
-    return model
-
-
 def test_states_and_names_are_those_of_the_inner_encoder(tmp_path: Path) -> None:
     encoder = _load(routed(tmp_path / "model"))
     assert isinstance(encoder, RoutedEncoder)
@@ -257,7 +251,7 @@ def test_states_and_names_are_those_of_the_inner_encoder(tmp_path: Path) -> None
 def test_the_backbone_keeps_the_laws(kind: str, tmp_path: Path) -> None:
     folder = _write(tmp_path / "model", kind)
     if kind in NATIVE:
-        _changed(folder, experts_implementation="grouped_mm")
+        edit(folder, "config.json", experts_implementation="grouped_mm")
     check_backbone(Routed(inner=TextEncoder()), folder)
 
 

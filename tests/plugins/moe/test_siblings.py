@@ -6,9 +6,10 @@ import shutil
 from pathlib import Path
 
 import torch
-from emberge import check_recipe, load_plugins, parse_recipe, run_recipe
+from emberge import check_recipe, load_plugins, parse_recipe
 from safetensors.torch import load_file, save_file
 
+from tests.support.recipe_runs import run_checked
 from tests.support.routable import dense
 
 UPCYCLED = """
@@ -27,9 +28,7 @@ steps:
 
 def upcycled(place: Path) -> None:
     dense(place / "dense", "bert")
-    plugins = load_plugins()
-    recipe = parse_recipe(UPCYCLED, path=place / "u.yaml", plugins=plugins)
-    run_recipe(recipe, place / "out", plugins=plugins)
+    run_checked(place, UPCYCLED, load_plugins())
 
 
 def problems(place: Path, other: str, merged: str = MERGED) -> list[str]:

@@ -11,8 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from emberge import load_plugins, parse_recipe, run_recipe
-from emberge.results import read_artifact
+from emberge import load_plugins
 from emberge_moe.dense_model import BLOCKS
 from emberge_moe.derived_tensors import JoinedTensor, NormalTensor
 from emberge_moe.modeling_emberge_routed import FEED_FORWARD
@@ -20,8 +19,8 @@ from safetensors.torch import load_file, save_file
 from sentence_transformers import SentenceTransformer
 from torch import Tensor
 
-from tests.support.recipe_runs import find_faults
-from tests.support.result_folders import folders
+from tests.support.recipe_runs import find_faults, run_checked
+from tests.support.result_folders import artifact_of
 from tests.support.routable import dense
 
 ROUTER = "encoder.layer.1.router.weight"
@@ -53,10 +52,8 @@ def made(bert: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path
 
 def ran(place: Path, **steps: str) -> dict[str, Path]:
     """Run steps, each written as `name: kind: {options}`, and return their folders."""
-    plugins = load_plugins()
     text = "steps:\n" + "".join(f"  {name}: {{{step}}}\n" for name, step in steps.items())
-    recipe = parse_recipe(text, path=place / "r.yaml", plugins=plugins)
-    return folders(run_recipe(recipe, place / "out", plugins=plugins, quiet=True))
+    return run_checked(place, text, load_plugins())
 
 
 def refused(place: Path, options: str) -> str:
@@ -65,9 +62,7 @@ def refused(place: Path, options: str) -> str:
 
 
 def facts(folder: Path) -> dict[str, Any]:
-    artifact = read_artifact(folder)
-    assert artifact is not None
-    found: dict[str, Any] = artifact.details["upcycled"]
+    found: dict[str, Any] = artifact_of(folder).details["upcycled"]
     return found
 
 
@@ -185,8 +180,7 @@ def test_each_member_gives_an_expert_and_other_tensors_are_merged(
     merged = tensors(mixed["merged"])
     for name in ("encoder.layer.0.output.dense.weight", "embeddings.word_embeddings.weight"):
         assert torch.equal(found[name], merged[name])
-    artifact = read_artifact(mixed["own"])
-    assert artifact is not None
+    artifact = artifact_of(mixed["own"])
     assert artifact.parents == ("$merged", "./a", "./b", "./c")
 
 

@@ -18,6 +18,7 @@ from sentence_transformers import MultiVectorEncoder, SparseEncoder
 
 from tests.support import tiny
 from tests.support.bench import Bench, model_at, write_catalogue
+from tests.support.json_files import edit
 
 SEARCHED = ("retrieval", "reranking")
 
@@ -195,9 +196,7 @@ def test_a_similarity_that_tasks_do_not_rank_by_is_the_cosine(
     catalogue: Path, tmp_path: Path
 ) -> None:
     folders = [tiny.checkpoint(tmp_path / name) for name in ("cosine", "manhattan")]
-    path = folders[1] / "config_sentence_transformers.json"
-    settings = json.loads(path.read_text()) if path.is_file() else {}
-    path.write_text(json.dumps({**settings, "similarity_fn_name": "manhattan"}))
+    edit(folders[1], "config_sentence_transformers.json", similarity_fn_name="manhattan")
     found = [
         scored(mteb(catalogue, TextEncoder()), folder, Bench(tmp_path / f"{folder.name}-run"))
         for folder in folders

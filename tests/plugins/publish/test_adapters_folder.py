@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 import shutil
 from pathlib import Path
@@ -17,6 +16,7 @@ from emberge.merging import open_whole_model
 from sentence_transformers import SentenceTransformer
 
 from tests.support import tiny
+from tests.support.json_files import edit
 from tests.support.peft_adapters import save_adapter
 
 Capture = pytest.CaptureFixture[str]
@@ -28,10 +28,6 @@ STEPS = {
     "two": {"train": {"model": "./other", **LORA}},
     "whole": {"train": {"model": "./base", **TRAIN}},
 }
-
-
-def change(path: Path, **changes: Any) -> None:
-    path.write_text(json.dumps({**json.loads(path.read_text()), **changes}))
 
 
 @pytest.fixture
@@ -47,10 +43,10 @@ def place(bert: Path, berts: list[Path], tmp_path: Path, monkeypatch: pytest.Mon
         if seed:
             tiny.write_modules(folder, 32)
             tiny.write_tokenizer(folder)
-            change(folder / SETTINGS, prompts={f"to-{name}": f"{name}: "})
-    change(folder / SETTINGS, model_type="SentenceTransformer")
+            edit(folder, SETTINGS, prompts={f"to-{name}": f"{name}: "})
+    edit(folder, SETTINGS, model_type="SentenceTransformer")
     truncation = {"max_length": 64, "strategy": "LongestFirst", "stride": 0}
-    change(folder / "tokenizer.json", truncation=truncation)
+    edit(folder, "tokenizer.json", truncation=truncation)
     return tmp_path
 
 
@@ -144,7 +140,7 @@ def test_each_adapter_loads_by_the_lines_of_the_card_as_emberge_reads_it(
 def test_what_adapters_disagree_on_is_refused_before_any_work(
     place: Path, capsys: Capture, file: str, changes: Any, message: str
 ) -> None:
-    change(place / "c" / file, **changes)
+    edit(place / "c", file, **changes)
     assert publish("check", "./base+./b", "./base+./c", steps={}) == 2
     assert f"recipe.yaml:7: 'b' and 'c': {message}" in capsys.readouterr().err
     assert publish("check", "./base+./c", "./base+./a", "./base+./b", steps={}) == 2

@@ -233,12 +233,20 @@ steps:
 """
 
 
-def test_a_recipe_publishes_only_with_the_flag(hub: Hub, merged: Merged, tmp_path: Path) -> None:
+def test_a_recipe_publishes_only_with_the_flag(
+    hub: Hub, merged: Merged, tmp_path: Path, capsys: Capture
+) -> None:
     merged(FREE, "license: mit")
     (tmp_path / "recipe.yaml").write_text(RECIPE)
+    capsys.readouterr()
+    assert main(["check", "recipe.yaml", "--offline"]) == 0
+    first = capsys.readouterr().out.splitlines()[0]
+    assert re.search("uploads to me/soup.*--allow-upload", first)
     run = ["run", "recipe.yaml", "--out", "out", "--quiet"]
     assert main(run) == 2
-    assert not there(hub).exists()
+    assert re.search(r"recipe\.yaml:6.*--allow-upload", capsys.readouterr().err)
+    assert not Path("out").exists()
+    assert not hub.asked
     assert main([*run, "--allow-upload"]) == 0
     assert there(hub).exists()
     result = tmp_path / "out" / "public"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 import shutil
 from collections.abc import Sequence
@@ -22,6 +21,8 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from markdown_it import MarkdownIt
 from markdown_it.token import Token
+
+from tests.support.json_files import edit
 
 HOSTILE = [
     "<script>alert(1)</script>",
@@ -218,8 +219,7 @@ def test_similarity_and_kinds_of_input_are_words_of_closed_lists(
         ("config_sentence_transformers.json", "similarity_fn_name", HOSTILE[0]),
         ("sentence_bert_config.json", "modality_config", {"image": {}, HOSTILE[1]: {}}),
     ):
-        known = json.loads((folder / file).read_text()) if (folder / file).exists() else {}
-        (folder / file).write_text(json.dumps({**known, key: value}))
+        edit(folder, file, **{key: value})
     found = read_anatomy(folder)
     assert found.similarity == "unknown"
     assert found.reads == ("image",)

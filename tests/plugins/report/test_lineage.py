@@ -9,8 +9,9 @@ from typing import Any
 import pytest
 from emberge import Artifact, Model, ModelRef
 from emberge.contracts import BaseFacts, DataOrigin, TrainingDetails, from_json
-from emberge.results import read_artifact
 from emberge_report.lineage import Ancestry, Parent, trace_ancestry
+
+from tests.support.result_folders import artifact_of
 
 
 @pytest.mark.parametrize("text", ["acme/small@v1", "hf://acme/small@v1"])
@@ -103,15 +104,13 @@ def write_result(folder: Path, parent: str, datasets: dict[str, Any], reference:
 
 
 def find_ancestry(folder: Path, origin: Path) -> Ancestry:
-    artifact = read_artifact(folder)
-    assert artifact is not None
+    artifact = artifact_of(folder)
     return trace_ancestry(artifact, folder, origin)
 
 
 def find_parent(folder: Path, name: str, origin: Path | None) -> Parent:
     """Return the parent of a result that was trained from the model `name`."""
-    artifact = read_artifact(write_result(folder / "tuned", name, {}))
-    assert artifact is not None
+    artifact = artifact_of(write_result(folder / "tuned", name, {}))
     (parent,) = trace_ancestry(artifact, folder / "tuned", origin).parents
     return parent
 

@@ -10,7 +10,6 @@ from pathlib import Path
 import pytest
 import yaml
 from emberge.contracts import StepFilled
-from emberge.results import read_artifact
 from emberge_evaluate import read_scores
 from emberge_report import add_scores
 from emberge_report import hooks as cards
@@ -18,14 +17,15 @@ from huggingface_hub import ModelCard
 
 from tests.support import finished_run as runs
 from tests.support.finished_run import SCORES, TASKS, FinishedRun
+from tests.support.json_files import changing
+from tests.support.result_folders import artifact_of
 
 MODELS = ("full", "members.draw=1", "members.draw=2", "members.draw=3", "boom")
 
 
 def filled(out: Path, step: str, origin: Path | None = None) -> StepFilled:
     """The event before a step's result is published."""
-    artifact = read_artifact(out / step)
-    assert artifact is not None
+    artifact = artifact_of(out / step)
     record = json.loads((out / step / "artifact.json").read_text())
     record["kind"] = record["component"]
     return StepFilled(out, step, out / step, artifact, record, origin or out.parent)
@@ -88,9 +88,8 @@ MEMBERS = [f"members.draw={draw}" for draw in (1, 2, 3)]
 
 def state_licence(folder: Path, licence: str) -> None:
     """Record that the data of a training are under a licence."""
-    record = json.loads((folder / "artifact.json").read_text())
-    record["details"]["datasets"]["stdlib"]["source"] = {"licence": licence}
-    (folder / "artifact.json").write_text(json.dumps(record))
+    with changing(folder / "artifact.json") as record:
+        record["details"]["datasets"]["stdlib"]["source"] = {"licence": licence}
 
 
 def test_a_licence_that_all_state_is_claimed(run: FinishedRun) -> None:
@@ -108,10 +107,8 @@ def test_a_licence_that_all_state_is_claimed(run: FinishedRun) -> None:
 def test_the_usage_snippet_uses_the_prompts_that_the_model_has(
     run: FinishedRun, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    path = run.root / "boom" / "config_sentence_transformers.json"
-    config = json.loads(path.read_text())
-    config["prompts"] = {"query": "find | in: ", "document": ""}
-    path.write_text(json.dumps(config))
+    with changing(run.root / "boom" / "config_sentence_transformers.json") as config:
+        config["prompts"] = {"query": "find | in: ", "document": ""}
     finish(run.root, "boom")
     text = card(run.root, "boom").text
     assert "encode_query" in text
@@ -164,9 +161,8 @@ def test_a_member_of_weight_zero_is_not_counted_and_empty_options_are_left_out(
     out.mkdir()
     weights = {"./legal": 1.0, "./faq": 1, "./news": 0.0}
     folder = runs.merged(out, "soup", berts[0], weights, size=None)
-    record = json.loads((folder / "artifact.json").read_text())
-    record["details"] |= {"dtype": "bfloat16", "keep": 0.0, "copied_heads": []}
-    (folder / "artifact.json").write_text(json.dumps(record))
+    with changing(folder / "artifact.json") as record:
+        record["details"] |= {"dtype": "bfloat16", "keep": 0.0, "copied_heads": []}
     finish(out, "soup")
     text = card(out, "soup").text
     assert "by merging 2 models." in text

@@ -12,18 +12,18 @@ from emberge_report.report_data import read_curves
 
 from tests.support import finished_run as runs
 from tests.support.finished_run import BASE, SCORES, FinishedRun, parsed, report, words
+from tests.support.json_files import changing
 
 
 def test_many_tasks_are_folded_and_turned(tmp_path: Path) -> None:
     out = tmp_path / "out"
     out.mkdir()
     folder = runs.scored(out, SCORES)
-    found = json.loads((folder / "scores.json").read_text())
-    names = [f"Task{i}" for i in range(40)]
-    found["tasks"] = [{**found["tasks"][i % 3], "name": name} for i, name in enumerate(names)]
-    found["values"] = {m: dict.fromkeys(names, 0.5) for m in SCORES}
-    found["intervals"], found["comparisons"] = {}, []
-    (folder / "scores.json").write_text(json.dumps(found))
+    with changing(folder / "scores.json") as found:
+        names = [f"Task{i}" for i in range(40)]
+        found["tasks"] = [{**found["tasks"][i % 3], "name": name} for i, name in enumerate(names)]
+        found["values"] = {m: dict.fromkeys(names, 0.5) for m in SCORES}
+        found["intervals"], found["comparisons"] = {}, []
     root = parsed(report(FinishedRun(out), "scores", base=None))
     assert "All 40 tasks" in [s.text for s in root.iter("summary")]
     _, table, *_ = root.iter("table")

@@ -12,13 +12,14 @@ from typing import Any
 import pytest
 from emberge import Artifact
 from emberge.contracts import AdapterFacts, BaseFacts, MergeDetails
-from emberge.results import read_artifact
 from emberge_evaluate import read_scores
 from emberge_report import add_scores
 from emberge_report.card import write_card
 
 from tests.support import finished_run as runs
 from tests.support.finished_run import BASE
+from tests.support.json_files import edit
+from tests.support.result_folders import artifact_of
 
 CARDS = Path(__file__).parent / "cards"
 ROWS = "|  |  | | --- | --- | | seed | `0` |"
@@ -30,8 +31,7 @@ def card_of(folder: Path, **record: Any) -> str:
     path = folder / "artifact.json"
     changed = json.loads(path.read_text()) | record
     path.write_text(json.dumps({key: v for key, v in changed.items() if v is not None}))
-    artifact = read_artifact(folder)
-    assert artifact is not None
+    artifact = artifact_of(folder)
     return write_card(folder, folder, artifact, json.loads(path.read_text()))
 
 
@@ -63,9 +63,8 @@ def losses(out: Path, bert: Path, berts: list[Path]) -> None:
     details = {"chosen_because": "it has the least loss", "tasks": "Größe", "at": "x" * 90}
     model = Artifact("model", parents=(BASE,), details=details, origin="chosen")
     folder = runs.publish(out, "lossy", model, berts[0])
-    settings = folder / "config_sentence_transformers.json"
     prompts = {"document": "", "passage": "find: "}
-    settings.write_text(json.dumps({**json.loads(settings.read_text()), "prompts": prompts}))
+    edit(folder, "config_sentence_transformers.json", prompts=prompts)
     place = runs.scored(out, {BASE: (1.5, 2.5, 3.5), "lossy": (1.0, 2.0, 3.0)})
     found = json.loads((place / "scores.json").read_text())
     tasks = [{**task, "kind": "→", "metric": "loss"} for task in found["tasks"]]

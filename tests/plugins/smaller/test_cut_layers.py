@@ -22,6 +22,7 @@ from tests.support import tiny
 from tests.support.bench import Bench
 from tests.support.decoders import decoder
 from tests.support.glance import Glance
+from tests.support.json_files import changing, edit
 from tests.support.whole import files
 
 LAYERS = 4
@@ -216,9 +217,9 @@ def test_a_model_with_shared_layers_or_a_decoder_is_refused(tmp_path: Path) -> N
     with pytest.raises(CheckpointError, match="encoder and a decoder"):
         _ = LayerStack(Checkpoint(tmp_path / "t5")).count
     bert = shutil.copytree(model_of(tmp_path / "bert", "bert"), tmp_path / "unknown")
-    config = json.loads((bert / "config.json").read_text())
-    del config["num_hidden_layers"]
-    (bert / "config.json").write_text(json.dumps({**config, "model_type": "static"}))
+    with changing(bert / "config.json") as config:
+        del config["num_hidden_layers"]
+        config["model_type"] = "static"
     with pytest.raises(CheckpointError, match="no known stack of layers"):
         _ = LayerStack(Checkpoint(bert)).count
 
@@ -231,7 +232,6 @@ def test_layers_that_differ_by_their_place_are_refused(tmp_path: Path) -> None:
 
 def test_a_config_with_an_absurd_number_of_layers_is_refused(tmp_path: Path) -> None:
     folder = model_of(tmp_path / "whole", "bert")
-    config = json.loads((folder / "config.json").read_text())
-    (folder / "config.json").write_text(json.dumps({**config, "num_hidden_layers": 10**12}))
+    edit(folder, "config.json", num_hidden_layers=10**12)
     with pytest.raises(CheckpointError, match="its weights have 4 layers"):
         _ = LayerStack(Checkpoint(folder)).count

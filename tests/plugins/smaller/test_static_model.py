@@ -24,6 +24,7 @@ from safetensors.torch import load_file
 from sentence_transformers import SentenceTransformer
 from tokenizers import Tokenizer, models
 
+from tests.support.json_files import changing, edit
 from tests.support.recipe_runs import run_checked
 from tests.support.training_data import texts
 
@@ -141,9 +142,7 @@ def test_the_static_model_has_the_teachers_prompts(place: Path, bert: Path) -> N
     prompted = place / "prompted"
     shutil.copytree(bert, prompted)
     prompts = {"query": "find: ", "document": "text: "}
-    path = prompted / "config_sentence_transformers.json"
-    settings = json.loads(path.read_text()) if path.is_file() else {}
-    path.write_text(json.dumps({**settings, "prompts": prompts}))
+    edit(prompted, "config_sentence_transformers.json", prompts=prompts)
     folder = _run(place, TOKENS.replace("./teacher", "./prompted"))["tokens"]
     assert SentenceTransformer(str(folder)).prompts == prompts
 
@@ -178,13 +177,12 @@ def test_unused_tokens_have_no_vector(place: Path, bert: Path) -> None:
     """Nor do they change the others' mean."""
     wide = place / "wide"
     shutil.copytree(bert, wide)
-    content = json.loads((wide / "tokenizer.json").read_text())
-    token = next(
-        token for token in content["model"]["vocab"] if len(token) > 4 and "[" not in token
-    )
-    number = content["model"]["vocab"].pop(token)
-    content["model"]["vocab"]["[unused7]"] = number
-    (wide / "tokenizer.json").write_text(json.dumps(content))
+    with changing(wide / "tokenizer.json") as content:
+        token = next(
+            token for token in content["model"]["vocab"] if len(token) > 4 and "[" not in token
+        )
+        number = content["model"]["vocab"].pop(token)
+        content["model"]["vocab"]["[unused7]"] = number
     folder = _run(place, "\n  tokens:\n    static_model: {teacher: ./wide}\n")
     table = load_file(folder["tokens"] / "model.safetensors")["embedding.weight"]
     assert not table[number].any()

@@ -29,11 +29,13 @@ from tokenizers import Tokenizer, models, processors
 from tests.support import tiny
 from tests.support.bench import BACKBONE, Bench
 from tests.support.glance import Glance
+from tests.support.json_files import changing, edit
 from tests.support.merges import merge_models
 from tests.support.trimmed import KINDS, library_texts, trimmable, write_texts
 from tests.support.whole import files
 
 COVERED = 10_000
+SETTINGS = "config_sentence_transformers.json"
 
 
 @pytest.fixture(scope="module")
@@ -89,12 +91,6 @@ def cut(root: Path, wholes: dict[str, Path], corpus: Path) -> Callable[[str], Tr
 
 def tokens_of(folder: Path) -> dict[str, int]:
     return Tokenizer.from_file(str(folder / "tokenizer.json")).get_vocab()
-
-
-def edit(folder: Path, name: str = "config_sentence_transformers.json", **changes: Any) -> None:
-    """Change settings in a JSON file of a folder."""
-    path = folder / name
-    path.write_text(json.dumps({**json.loads(path.read_text("utf-8")), **changes}))
 
 
 @pytest.mark.slow
@@ -287,7 +283,7 @@ def test_siblings_with_other_settings_keep_the_same_tokens_and_those_they_name(
 ) -> None:
     def trimmed(name: str, **changes: Any) -> set[str]:
         whole = shutil.copytree(wholes["WordPiece"], tmp_path / name)
-        edit(whole, **changes)
+        edit(whole, SETTINGS, **changes)
         return set(tokens_of(trim(whole, corpus, tmp_path / f"{name}-run")[0]))
 
     expected = set(tokens_of(cut("WordPiece")[0]))
@@ -314,9 +310,8 @@ def test_added_tokens_have_their_new_ids_and_those_that_a_tokenizer_lacks_are_le
     )
     assert (changed["eos_token_id"], changed["bad_words_ids"]) == ([new], [[new]])
     assert found["added_tokens_decoder"] == {str(new): {"content": "[SEP]"}}
-    content = json.loads((whole / "tokenizer.json").read_text("utf-8"))
-    content["post_processor"]["special_tokens"]["[SEP]"]["ids"] = [99_999]
-    (whole / "tokenizer.json").write_text(json.dumps(content))
+    with changing(whole / "tokenizer.json") as content:
+        content["post_processor"]["special_tokens"]["[SEP]"]["ids"] = [99_999]
     refused(whole, corpus, tmp_path / "again", "tokenizer.json.*99999.* get the tokenizer again")
 
 
@@ -356,9 +351,8 @@ def test_a_merge_listed_twice_has_its_last_rank(tmp_path: Path) -> None:
     """As in the tokenizers library, which writes no merge twice and reads such files: `bc` comes first."""
     bpe(tmp_path, [("b", "c"), ("a", "bc"), ("ab", "c"), ("a", "b")])
     path = tmp_path / "tokenizer.json"
-    content = json.loads(path.read_text())
-    content["model"]["merges"].insert(0, ["a", "b"])
-    path.write_text(json.dumps(content))
+    with changing(path) as content:
+        content["model"]["merges"].insert(0, ["a", "b"])
     assert Tokenizer.from_file(str(path)).encode("dbcab").tokens == ["d", "bc", "ab"]
     assert Tokenizer.from_file(str(path)).encode("dabca").tokens == ["d", "abc", "a"]
     vocabulary = SubwordVocabulary.read(Checkpoint(tmp_path))
@@ -381,7 +375,7 @@ def test_prompts_of_the_model_are_covered_with_each_text(
     wholes: dict[str, Path], corpus: Path, cut: Callable[[str], Trimmed], tmp_path: Path
 ) -> None:
     prompted = shutil.copytree(wholes["BPE"], tmp_path / "prompted")
-    edit(prompted, prompts={"query": "zeroconf xylophone: "})
+    edit(prompted, SETTINGS, prompts={"query": "zeroconf xylophone: "})
     folder, _, _ = trim(prompted, corpus, tmp_path / "run")
     texts = ["zeroconf xylophone: " + text for text in library_texts(600)]
     assert token_texts(folder, texts) == token_texts(prompted, texts)

@@ -16,6 +16,7 @@ from emberge_statistics.weight_comparison import MATRIX_PARTS, PairSums, WeightC
 from safetensors.torch import load_file, save_file
 
 from tests.support import tiny
+from tests.support.json_files import changing
 from tests.support.peft_adapters import save_adapter
 
 ATTENTION = "layers.0.self_attn.q_proj.weight"
@@ -183,14 +184,13 @@ def with_tokens(folder: Path, extra: int, swap: tuple[str, str] | None = None) -
     """Append rows to the embedding, and exchange the ids of two tokens."""
     tensors = load_file(folder / "model.safetensors")
     rows = tensors["embed_tokens.weight"]
-    whole = json.loads((folder / "tokenizer.json").read_text())
-    ids = whole["model"]["vocab"]
-    if swap is not None:
-        a, b = (ids[word] for word in swap)
-        ids[swap[0]], ids[swap[1]] = b, a
-        rows[[a, b]] = rows[[b, a]]
-    tensors["embed_tokens.weight"] = torch.cat([rows, torch.ones(extra, rows.shape[1])])
-    (folder / "tokenizer.json").write_text(json.dumps(whole))
+    with changing(folder / "tokenizer.json") as whole:
+        ids = whole["model"]["vocab"]
+        if swap is not None:
+            a, b = (ids[word] for word in swap)
+            ids[swap[0]], ids[swap[1]] = b, a
+            rows[[a, b]] = rows[[b, a]]
+        tensors["embed_tokens.weight"] = torch.cat([rows, torch.ones(extra, rows.shape[1])])
     save_file(tensors, folder / "model.safetensors")
 
 

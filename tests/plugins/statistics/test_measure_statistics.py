@@ -19,7 +19,6 @@ from emberge import (
 )
 from emberge.merging.statistics_file import StatisticsFile
 from emberge.model_folder import hash_model
-from emberge.results import read_artifact
 from emberge.training import FitJob, FitOptions, SaveClock
 from emberge_encoder import TextEncoder
 from emberge_statistics import gram_and_fisher
@@ -34,6 +33,7 @@ from tests.support.chains import chain
 from tests.support.exact import ExactEncoder
 from tests.support.merge_in_memory import merge_state_dicts
 from tests.support.recipe_runs import find_faults, run_checked
+from tests.support.result_folders import artifact_of
 from tests.support.tolerance import assert_exact, assert_near, of_pass
 from tests.support.training_data import InMemory, retrieval
 
@@ -310,8 +310,7 @@ def test_a_recipe_measures_each_model_and_merges(
     expected = merge_state_dicts([a, b], links, weights=(1, 2), names="ab", statistics=told)
     assert_near(found[LAYER], expected[LAYER], addends=8)
     assert float((found[LAYER] - (a[LAYER] + 2 * b[LAYER]) / 3).abs().max()) > 1e-3
-    artifact = read_artifact(results["stats.a"])
-    assert artifact is not None
+    artifact = artifact_of(results["stats.a"])
     assert artifact.kind == "statistics"
     assert artifact.parents == ("./a",)
     assert artifact.details["measure"] == what

@@ -32,6 +32,7 @@ from emberge_train.samplers.one_dataset_samplers import BatchShuffle
 from safetensors.torch import load_file
 
 from tests.support import tiny
+from tests.support.json_files import edit
 from tests.support.recipe_runs import find_faults, run_checked
 from tests.support.tolerance import assert_same_pass
 from tests.support.training_data import retrieval
@@ -56,9 +57,8 @@ def guide(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tiny.checkpoint(
         tmp_path_factory.mktemp("guide") / "guide", "xlm-roberta", seed=5, hidden_size=16
     )
-    path = folder / "config_sentence_transformers.json"
     prompts = {"query": "question ", "document": "answer "}
-    path.write_text(json.dumps({**json.loads(path.read_text()), "prompts": prompts}))
+    edit(folder, "config_sentence_transformers.json", prompts=prompts)
     return folder
 
 

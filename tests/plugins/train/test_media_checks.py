@@ -7,11 +7,12 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
-from emberge import Plugins, check_recipe, parse_recipe
+from emberge import Plugins
 from scipy.io import wavfile
 
 from tests.support import tiny
 from tests.support.media_models import RATE, drawing, media_model, tone
+from tests.support.recipe_runs import find_faults
 
 RECIPE = """
 steps:
@@ -52,8 +53,6 @@ def test_media_that_cannot_be_read_have_their_place_and_a_fix(
     kinds = {".png": "image", ".wav": "audio"}
     rows = [{kinds[Path(file).suffix]: file, "caption": f"one {file}"} for file in files]
     (place / "rows.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in rows))
-    text = RECIPE.replace(*change) if change else RECIPE
-    recipe = parse_recipe(text, plugins, path=place / "recipe.yaml")
-    found = "\n".join(str(problem) for problem in check_recipe(recipe, plugins).errors)
+    found = find_faults(place, RECIPE.replace(*change) if change else RECIPE, plugins)
     assert bool(found) == bool(named)
     assert [word for word in named if word not in found] == []

@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from emberge import Machine, load_plugins, parse_recipe, run_recipe
+from emberge import load_plugins
 
-from tests.support.result_folders import folders
+from tests.support.recipe_runs import run_checked
 from tests.support.training_data import write_training_sets
 
 RECIPE = """
@@ -30,10 +30,8 @@ steps:
 def test_numbers_of_every_kind_are_logged_by_step(bert: Path, tmp_path: Path) -> None:
     (tmp_path / "base").symlink_to(bert)
     write_training_sets(tmp_path)
-    plugins = load_plugins(block=())
-    recipe = parse_recipe(RECIPE, plugins, path=tmp_path / "recipe.yaml")
-    run = run_recipe(recipe, tmp_path / "out", plugins, machine=Machine(), quiet=True)
-    lines = (folders(run)["member"] / "metrics.jsonl").read_text().splitlines()
+    result = run_checked(tmp_path, RECIPE, load_plugins(block=()))["member"]
+    lines = (result / "metrics.jsonl").read_text().splitlines()
     rows = [json.loads(line) for line in lines]
     assert {row["at"] for row in rows} == {4, 8}
     last = {row["name"]: row["value"] for row in rows if row["at"] == 8}

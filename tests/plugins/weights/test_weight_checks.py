@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import pytest
@@ -11,6 +10,7 @@ from emberge.recipes import CheckReport
 
 from tests.plugins.weights.places import write_sets
 from tests.support import tiny
+from tests.support.json_files import edit
 
 RECIPE = """
 steps:
@@ -102,9 +102,7 @@ def test_a_model_that_compares_by_other_than_cosine_is_warned_of(
 ) -> None:
     for kind, count in (("dot", 1), ("cosine", 0)):
         folder = tiny.checkpoint(place / kind, seed=9, like=place / "base")
-        path = folder / "config_sentence_transformers.json"
-        content = json.loads(path.read_text()) if path.is_file() else {}
-        path.write_text(json.dumps({**content, "similarity_fn_name": kind}))
+        edit(folder, "config_sentence_transformers.json", similarity_fn_name=kind)
         report = checked(place, plugins, "./c]", f"./{kind}]")
         assert told(report).count(("warning", MODELS)) == count
         by_cosine = "./dot compares by dot, and here all are compared by cosine"

@@ -42,7 +42,7 @@ from emberge.recipes.run import step_run
 from emberge.results import OutFolder, read_artifact
 
 from tests.support.locked import other_process_holding
-from tests.support.result_folders import folders
+from tests.support.result_folders import artifact_of, folders
 from tests.support.steps import RAN, Listener, Scores, Write, recipe, toy
 
 
@@ -87,8 +87,7 @@ def test_steps_run_in_order_and_each_result_has_a_relative_link(tmp_path: Path) 
         ("finished", "b"),
         ("run_finished", ""),
     ]
-    artifact = read_artifact(results["b"])
-    assert artifact is not None
+    artifact = artifact_of(results["b"])
     assert (artifact.kind, artifact.size, artifact.details["names"]) == ("model", 3, ["a"])
 
 
@@ -235,8 +234,7 @@ def test_warnings_are_shown_and_kept_with_the_artifact(tmp_path: Path) -> None:
     with pytest.raises(KeyboardInterrupt):
         run_recipe(made, tmp_path, toy(listener))
     run_recipe(made, tmp_path, toy(listener))
-    artifact = read_artifact(tmp_path / "a")
-    assert artifact is not None
+    artifact = artifact_of(tmp_path / "a")
     assert artifact.warnings == ("few rows",)
     assert listener.events.count(("warned", "few rows")) == 2  # once a run
 
@@ -246,8 +244,7 @@ def test_a_reference_to_no_step_or_to_a_result_that_is_no_model_is_refused(tmp_p
         a=Write(checkpoints=(100, 20, 3)), b=Write(word="b", of=(ModelRef("$a.checkpoints"),))
     )
     results = folders(run_recipe(made, tmp_path, toy()))
-    artifact = read_artifact(results["b"])
-    assert artifact is not None
+    artifact = artifact_of(results["b"])
     assert artifact.details["names"] == ["a/step-3", "a/step-20", "a/step-100"]
     made = recipe(a=Write(), b=Write(word="b", of=(ModelRef("$a.checkpoints"),)))
     with pytest.raises(CheckpointError, match=r"\$a\.checkpoints.*kept no checkpoints"):

@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -11,21 +10,11 @@ from emberge.training import FitOptions
 from emberge_encoder import TextEncoder
 from emberge_train import BatchShuffle, CoSENT, InfoNCE
 
-from tests.support import ranked_fit, tiny
+from tests.support import ranked_fit
 from tests.support.exact import ExactEncoder
 from tests.support.ranked_fit import Death, Training
 from tests.support.tolerance import exactly
 from tests.support.training_data import retrieval, similarity
-
-
-@pytest.fixture(scope="module")
-def shaky(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A tiny BERT with dropout, so that random numbers matter."""
-    folder = tmp_path_factory.mktemp("shaky") / "m"
-    tiny.checkpoint(folder)
-    config = json.loads((folder / "config.json").read_text())
-    (folder / "config.json").write_text(json.dumps(config | {"hidden_dropout_prob": 0.1}))
-    return folder
 
 
 def _arguments(model: Path, epochs: int, **more: Any) -> dict[str, Any]:

@@ -11,7 +11,6 @@ import numpy as np
 import pytest
 import torch
 from emberge import (
-    Artifact,
     EmbergeError,
     Plugins,
     check_recipe,
@@ -20,12 +19,12 @@ from emberge import (
 )
 from emberge.contracts import DataOrigin
 from emberge.data import load_catalogue
-from emberge.results import read_artifact
 from emberge_data import write_json_rows
 from emberge_encoder import CrossEncoderFacts
 
 from tests.support import tiny
-from tests.support.result_folders import folders
+from tests.support.recipe_runs import run_checked
+from tests.support.result_folders import artifact_of
 from tests.support.tolerance import of_pass
 
 # A pass may be off by so much of what one sum is; cosines have lengths beside.
@@ -114,20 +113,12 @@ def made(
     place = write_place(tmp_path_factory.mktemp("scored"), reranker, bert)
     steps = [STEP.format(name, ORIGIN, teacher) for name, teacher in SCORED.items()]
     text = "steps:\n" + "".join(steps)
-    read = parse_recipe(text, plugins, path=place / "recipe.yaml")
-    check_recipe(read, plugins).raise_errors()
-    return folders(run_recipe(read, place / "out", plugins, quiet=True))
+    return run_checked(place, text, plugins)
 
 
 def rows_of(folder: Path) -> list[dict[str, Any]]:
     (path,) = folder.glob("*.jsonl")
     return [json.loads(line) for line in path.read_text().splitlines()]
-
-
-def artifact_of(folder: Path) -> Artifact:
-    found = read_artifact(folder)
-    assert found is not None
-    return found
 
 
 def test_a_cross_encoders_scores_are_sigmoids_of_what_it_gives_each_pair_alone(
