@@ -23,7 +23,9 @@ if TYPE_CHECKING:
 _MOST_PANELS = 12
 # Origins of models whose colours are chosen first, as the first colours are the strongest.
 _STRONG_ORIGINS: tuple[ModelOrigin, ...] = ("merged", "trained", "chosen")
-_NOUNS: Mapping[ModelOrigin, str] = {"trained": "training", "chosen": "choice", "merged": "merge"}
+_NOUNS: Mapping[ModelOrigin, str] = {
+    **{"trained": "training", "chosen": "choice", "merged": "merge", "changed": "changed model"}
+}
 # Details of a model that are shown as a picture or a table already.
 _DRAWN_DETAILS = {"training_cost", "weights_by_layer", "last_loss", "seconds"}
 # Keys of a report's own provenance that concern the report alone.
@@ -154,6 +156,7 @@ def _list_sections(report: ReportData) -> Iterator[tuple[str, str]]:
         ("data", "Data", report.data),
         ("trainings", "Trainings", report.select_models("trained")),
         ("merges", "Merges", report.select_models("merged")),
+        ("changed", "Changed models", report.select_models("changed")),
         ("distances", f"Distance from {report.base}", report.models if report.base else ()),
         ("run", "What was run", True),
     )
