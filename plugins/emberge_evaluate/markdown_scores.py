@@ -61,12 +61,9 @@ def _write_title(row: ScoreRow) -> str:
 
 
 def _write_cells(row: ScoreRow, table: ScoreTable, shows_interval: bool) -> Iterator[Markdown]:
-    """Yield the cells of a row; numbers that read as the best are bold, unless all read alike."""
-    texts = {name: _format_number(cell.value, row, table) for name, cell in row.cells.items()}
-    best = {texts[name] for name, cell in row.cells.items() if cell.is_best}
-    for name, cell in row.cells.items():
-        is_bold = texts[name] in best and len(set(texts.values())) > 1
-        yield _write_cell(cell, row, table, shows_interval=shows_interval, is_bold=is_bold)
+    """Yield the cells of a row; the best numbers are bold."""
+    for cell in row.cells.values():
+        yield _write_cell(cell, row, table, shows_interval=shows_interval)
 
 
 def _write_cell(
@@ -75,7 +72,6 @@ def _write_cell(
     table: ScoreTable,
     *,
     shows_interval: bool,
-    is_bold: bool,
 ) -> Markdown:
     """Return a number with its spread, its interval and its values for each seed, as far as it has them."""
 
@@ -83,7 +79,7 @@ def _write_cell(
         return _format_number(value, row, table)
 
     number = format_number(cell.value)
-    parts = [f"**{number}**" if is_bold else number]
+    parts = [f"**{number}**" if cell.is_best else number]
     if cell.spread is not None:
         parts.append(f"± {format_number(cell.spread)}")
     if shows_interval and cell.interval is not None:

@@ -131,12 +131,12 @@ def _read_cell(scores: Scores, model: str, task_or_mean: str, reference: str | N
 
 
 def _mark_best(row: ScoreRow, *, less_is_better: bool) -> ScoreRow:
-    """Return a row whose best number is marked, unless all numbers are equal."""
-    values = [cell.value for cell in row.cells.values() if cell.value is not None]
-    if len(set(values)) < 2:
+    """Return a row whose best numbers, to 0.01 points, are marked, unless all are equal."""
+    values = {n: round(cell.value, 4) for n, cell in row.cells.items() if cell.value is not None}
+    if len(set(values.values())) < 2:
         return row
-    best = (min if less_is_better else max)(values)
-    cells = {name: replace(cell, is_best=cell.value == best) for name, cell in row.cells.items()}
+    best = (min if less_is_better else max)(values.values())
+    cells = {n: replace(cell, is_best=values.get(n) == best) for n, cell in row.cells.items()}
     return replace(row, cells=cells)
 
 
