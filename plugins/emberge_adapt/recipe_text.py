@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import yaml
-from emberge.wording import count_noun
 
 from emberge_adapt.adapt_plan import MOST_SEARCHED_DOCUMENTS, AdaptPlan
 from emberge_adapt.data_facts import COVERED_SHARE
@@ -29,9 +28,10 @@ def write_recipe(plan: AdaptPlan) -> str:
     """Return the recipe of the plan; equal plans give equal text. Paths start at the current folder."""
     members = [f"${step}" for step in plan.member_steps]
     is_generated = plan.data_kind == "documents"
+    source = plan.data_entry.get("path") or plan.data_entry["hub"]
     return _load_template().render(
         plan=plan,
-        source=plan.data_entry.get("path", plan.data_entry.get("hub")),
+        source=source,
         training=plan.training,
         members=members,
         parts="$generated" if is_generated else "$parts",
@@ -40,7 +40,9 @@ def write_recipe(plan: AdaptPlan) -> str:
         test_entry=_write_flow(_build_test_entry(plan)),
         forgetting_limit=FORGETTING_LIMIT,
         title=_write_flow(
-            f"{plan.model.rpartition('/')[2]} adapted to {count_noun(plan.rows, 'row')}"
+            _escape(
+                f"{plan.model.rpartition('/')[2]} adapted to {source.rstrip('/').rpartition('/')[2]}"
+            )
         ),
         reported=[
             *(["$generated"] if is_generated else ["$unique", "$parts"]),
