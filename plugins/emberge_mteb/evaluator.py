@@ -55,8 +55,9 @@ class Mteb(TaskOptions, Evaluator):
     names (`ind_tasks`). All others count as out of domain, or as elsewhere where their catalogue says so.
     Without the option, the catalogue of a local set states its domain, whatever the models were trained on.
 
-    With `dims` the model is scored at each of these sizes from one encoding: embeddings are cut to that many
-    numbers, then scaled to length one, as `matryoshka` trains them (Kusupati et al., 2022, arXiv:2205.13147).
+    With `dims` the model is scored at each of these sizes from one encoding: embeddings are truncated to that
+    many numbers, then scaled to length one, as `matryoshka` trains them (Kusupati et al., 2022,
+    arXiv:2205.13147).
     A step `evaluate` shows the sizes of a model side by side. All embeddings of a task stay in memory until
     its last size is scored.
 

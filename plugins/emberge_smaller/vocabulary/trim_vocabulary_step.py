@@ -34,6 +34,7 @@ LEAST_TOKENS = 500
 """Distinct tokens that a corpus must need: from fewer texts nothing follows about texts to come."""
 UNKNOWN_SHARE = 0.1
 """Largest share of unknown tokens in a corpus that the tokenizer knows."""
+_COVERED_SHARE = 0.9  # of held-out texts whose tokens are all kept; below it the step warns
 _COMPARED_TEXTS = 1000  # whose tokens before and after are compared, at most
 
 
@@ -122,13 +123,18 @@ class TrimVocabulary(Step):
         details: dict[str, Any] = {
             "vocabulary": {"before": table.shape[0], "after": len(rows)},
             "megabytes": trimmed.megabytes,
-            "unknown_share": unknown,
+            "unknown_share": float(f"{unknown:.3g}"),
             "left_out": list(trimmed.left_out),
             "texts": len(texts),
         }
         if held_out:
             share = count_covered(tokenizer, held_out, prompts, rows) / len(held_out)
-            details["held_out"] = {"texts": len(held_out), "covered": share}
+            details["held_out"] = {"texts": len(held_out), "share_unchanged": round(share, 4)}
+            if share < _COVERED_SHARE:
+                workspace.warn(
+                    f"{1 - share:.0%} of {count_noun(len(held_out), 'held-out text')} are split otherwise "
+                    "than before; give more texts of the users' kind as `data`, and score the model"
+                )
         return model.describe_change(self.model, "trimming the vocabulary of", details)
 
 

@@ -100,7 +100,7 @@ def test_covered_texts_keep_their_tokens_and_the_bytes_of_their_embeddings(
 ) -> None:
     texts = library_texts(COVERED)
     others = library_texts(500, first=20_000)
-    folder, details, _ = trim(
+    folder, details, bench = trim(
         wholes[kind],
         write_texts(tmp_path / "texts.jsonl", texts),
         tmp_path / "run",
@@ -118,7 +118,8 @@ def test_covered_texts_keep_their_tokens_and_the_bytes_of_their_embeddings(
     old = token_texts(wholes[kind], others)
     covered = [text for text, tokens in zip(others, old, strict=True) if kept.issuperset(tokens)]
     assert 0 < len(covered) < len(others)
-    assert details["held_out"] == {"texts": 500, "covered": len(covered) / 500}
+    assert details["held_out"] == {"texts": 500, "share_unchanged": len(covered) / 500}
+    assert any("of 500 held-out texts are split" in text for text in bench.warnings)
     assert token_texts(folder, covered) == token_texts(wholes[kind], covered)
 
 
