@@ -44,7 +44,7 @@ class Decontaminate(DataStep):
 
     A training text contains a test text if both are equal without case, punctuation and white space, if a run
     of 13 words is in both (Brown et al., 2020, arXiv:2005.14165), or if the Jaccard similarity of their runs
-    of four characters is `jaccard` or more, found by MinHash and then computed exactly. A row is
+    of four characters is `jaccard` or more, found by MinHash and then computed exactly ("nearly"). A row is
     dropped if its anchor or a positive contains a test text; a negative that contains one is removed from its
     row.
 
@@ -93,7 +93,9 @@ class Decontaminate(DataStep):
         datasets = self.load(workspace)
         sides: set[TextRole] = {"query" if word == "queries" else "document" for word in self.drop}
         tests = read_test_texts(self.evaluators, workspace)
-        blocks = gather_blocks(test for test in tests if test[1] in sides)
+        names = {dataset.info.name for dataset in datasets}
+        parts = ((f"{n}'s test part" if n in names else n, side, text) for n, side, text in tests)
+        blocks = gather_blocks(test for test in parts if test[1] in sides)
         first = next(blocks, None)  # tests that cannot be read stop the step before it has worked
         if first is None:
             raise DataError("the tests have no texts")
