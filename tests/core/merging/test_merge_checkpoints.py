@@ -7,7 +7,6 @@ import os
 import shutil
 from pathlib import Path
 
-import pytest
 import torch
 from emberge import Machine, PerModel, PerTensor
 from emberge.merging import MergeInput, MergeRequest, Rule, plan_merge
@@ -118,42 +117,6 @@ def test_headers_name_the_models_and_the_method(
     assert said["models"]["a"]["weight"] > said["models"]["b"]["weight"] > 0.25
     assert (said["seed"], said["dtype"], said["recipe"]) == (7, "float32", "0123")
     assert said["versions"].keys() >= {"emberge", "torch"}
-
-
-@pytest.fixture(scope="module")
-def dense(berts: list[Path], tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
-    """Two models with a Dense module, as the installed sentence-transformers writes them."""
-    from sentence_transformers import SentenceTransformer
-    from sentence_transformers.sentence_transformer.modules import Dense
-
-    root = tmp_path_factory.mktemp("dense")
-    folders = []
-    for i, folder in enumerate(berts[:2]):
-        torch.manual_seed(i)
-        model = SentenceTransformer(str(folder), device="cpu")
-        model.append(Dense(32, 16))
-        model.prompts = {"query": "query: "}
-        model.save(str(root / f"m{i}"))
-        folders.append(root / f"m{i}")
-    return folders
-
-
-def test_the_result_is_a_whole_sentence_transformer(dense: list[Path], tmp_path: Path) -> None:
-    from sentence_transformers import SentenceTransformer
-
-    out = tmp_path / "out"
-    report = merge_models(inputs(dense), strategy=[Linear()], out=out)
-    assert "3_Dense.linear.weight" in report.plan.merged
-    states = [load_file(f / "3_Dense" / "model.safetensors") for f in (*dense, out)]
-    for name in states[0]:
-        assert_combined(states[2][name], [states[0][name], states[1][name]], [0.5, 0.5])
-    for name in ("modules.json", "1_Pooling/config.json", "3_Dense/config.json"):
-        assert (out / name).read_bytes() == (dense[0] / name).read_bytes()
-    model = SentenceTransformer(str(out), device="cpu")
-    assert model.prompts["query"] == "query: "
-    assert model.encode("read the file").shape == (16,)
-    assert (dense[0] / "README.md").is_file()
-    assert not (out / "README.md").exists()
 
 
 def test_a_lost_empty_module_folder_is_made_again(berts: list[Path], tmp_path: Path) -> None:

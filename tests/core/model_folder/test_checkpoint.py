@@ -113,6 +113,8 @@ def test_specs_come_from_all_shards_and_through_links(tmp_path: Path) -> None:
         ({"b": "shard.safetensors"}, "names the tensor 'b', which no file has"),
         ({"a": "model.safetensors.index.json"}, "no safetensors file"),
         ({"a": "../x.safetensors"}, "outside the model folder; get it again"),
+        ({"a": "/tmp/x.safetensors"}, r"index\.json: names .* outside the model folder"),
+        ({"a": "a\\..\\x.safetensors"}, "outside the model folder"),
         ("text", "no weight_map"),
     ],
 )

@@ -28,17 +28,6 @@ def test_shape_and_dtype_are_the_tensors() -> None:
     assert torch.equal(wide.float(), draw_uniform(torch.zeros(2, 3, 4), 0, KEYS))
 
 
-def test_numbers_are_uniform() -> None:
-    numbers = draw_uniform(torch.zeros(2, 200_000), 7, KEYS).double()
-    assert float(numbers.min()) >= 0
-    assert float(numbers.max()) < 1
-    for row in numbers:
-        counts = torch.histc(row, 100, 0, 1)
-        expected = len(row) / 100
-        # Chi squared with 99 degrees of freedom exceeds 160 once in ten thousand.
-        assert float(((counts - expected) ** 2 / expected).sum()) < 160
-
-
 @pytest.mark.parametrize("place", range(4))
 def test_every_part_of_a_key_changes_the_numbers(place: int) -> None:
     other = list(KEYS[0])
