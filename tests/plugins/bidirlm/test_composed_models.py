@@ -22,7 +22,6 @@ from sentence_transformers import SentenceTransformer
 from torch import Tensor
 from transformers import AutoConfig, AutoModel, AutoTokenizer
 
-from tests.support.result_folders import artifact_of
 from tests.support.specialists import AUDIO_TOKENS, ROWS, VISION_TOKENS, change_config, text_model
 from tests.support.tiny import write_modules
 from tests.support.tolerance import EXACT, assert_same_pass, gamma
@@ -235,18 +234,14 @@ def tower_of(folder: Path) -> dict[str, Tensor]:
     return {n: t for n, t in found.items() if not n.startswith(("language_model.", "lm_head."))}
 
 
-def test_towers_are_bit_identical_and_their_sizes_are_recorded(made: dict[str, Path]) -> None:
+def test_towers_are_bit_identical(made: dict[str, Path]) -> None:
     result = weights(made["both"])
-    artifact = artifact_of(made["both"])
     for kind in ("vision", "audio"):
         tower = tower_of(made[kind])
         for name in sorted(tower):
             copy = result[thinkers_name(name)]
             raw = tower[name].contiguous().numpy().tobytes()
             assert copy.contiguous().numpy().tobytes() == raw, name
-        recorded = artifact.details["composed"]["towers"][kind]
-        assert recorded["tensors"] == len(tower)
-        assert recorded["parameters"] == sum(tensor.numel() for tensor in tower.values())
 
 
 def test_the_trunk_is_mergekits_linear_merge(made: dict[str, Path]) -> None:

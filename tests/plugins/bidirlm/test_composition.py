@@ -162,14 +162,6 @@ def test_a_specialist_without_a_tokenizer_is_refused(place: Path) -> None:
         _ = Specialist("vision", Checkpoint(place / "vision")).tokens
 
 
-def test_a_specialists_tower_has_its_projector(models: Path) -> None:
-    one = Specialist("audio", Checkpoint(models / "audio"))
-    assert one.width == 32
-    starts = {name.partition(".")[0] for name in one.tower}
-    assert starts == {"audio_tower", "multi_modal_projector"}
-    assert list(one.tower) == sorted(one.tower)
-
-
 def test_a_composed_folder_has_no_file_of_a_text_models_own_processor(place: Path) -> None:
     for name in REPLACED_FILES:
         (place / "text" / name).write_text("{}")

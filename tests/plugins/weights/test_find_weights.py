@@ -15,7 +15,6 @@ from emberge.model_folder import hash_model
 from emberge_merge import FoundWeights
 from safetensors.torch import load_file, save_file
 
-from tests.plugins.weights.places import write_sets
 from tests.support.recipe_runs import find_faults, run_checked
 from tests.support.step_reports import assert_never_decreases, record_reports
 from tests.support.tolerance import assert_combined
@@ -31,21 +30,6 @@ steps:
   merged:
     merge: {models: [./base, ./a, ./b, ./c], weights: $found}
 """
-
-
-@pytest.fixture(scope="module")
-def sets(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return write_sets(tmp_path_factory.mktemp("sets")).parent
-
-
-@pytest.fixture
-def place(bert: Path, berts: list[Path], sets: Path, tmp_path: Path) -> Path:
-    """A folder with a base, three models called a, b, c, and sets."""
-    for name, folder in zip("abc", berts, strict=True):
-        (tmp_path / name).symlink_to(folder)
-    (tmp_path / "base").symlink_to(bert)
-    (tmp_path / "sets").symlink_to(sets)
-    return tmp_path
 
 
 def test_a_merge_uses_the_weights_that_were_found(

@@ -130,6 +130,29 @@ def test_pairs_are_scored_by_their_cosines() -> None:
     np.testing.assert_allclose(found.values, expected, atol=1e-5)
 
 
+def test_nearest_documents_are_found_across_blocks_of_a_search(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("emberge_weights.set_scores.SEARCHED_DOCUMENTS", 7)
+    monkeypatch.setattr("emberge_weights.set_scores.DEPTH", 5)
+    sides = members(3, 20, 1)
+    found = find_first_documents(ranked([{}] * 3, 20), sides, np.ones(1))
+    expected = np.argsort(-cosines_of(sides, np.ones(1)), axis=1)[:, :5]
+    np.testing.assert_array_equal(found, expected)
+    assert (found >= 14).any()
+
+
+def test_equal_cosines_are_ranked_as_in_the_mean_over_their_orders() -> None:
+    one = ranked([{0: 1}, {0: 1, 3: 2}], 24)
+    documents = np.ones((24, 4), np.float32)
+    documents[12:, 0] = -1  # the others come last
+    sides = SetVectors(np.ones((2, 4), np.float32), documents)
+    discounts = 1 / np.log2(np.arange(2, 12))
+    mean = discounts.sum() / 12
+    found = score_set(one, [sides], np.ones((1, 1)), np.ones((1, 1))).values[0]
+    assert found == pytest.approx([mean, 3 * mean / (2 + discounts[1])], abs=1e-5)
+
+
 # ── units ───────────────────────────────────────────────────────────────────────────────────────
 
 

@@ -8,7 +8,6 @@ import pytest
 from emberge import Plugins, check_recipe, parse_recipe
 from emberge.recipes import CheckReport
 
-from tests.plugins.weights.places import write_sets
 from tests.support import tiny
 from tests.support.json_files import edit
 
@@ -22,20 +21,6 @@ steps:
       data: {path: ./sets, only: [likeness]}
 """
 MODELS, DATA = 5, 8
-
-
-@pytest.fixture(scope="module")
-def sets(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return write_sets(tmp_path_factory.mktemp("sets"), ("asked", "likeness", "topics")).parent
-
-
-@pytest.fixture
-def place(bert: Path, berts: list[Path], sets: Path, tmp_path: Path) -> Path:
-    """A folder with a base, three models called a, b, c, and sets."""
-    for name, folder in zip(("base", "a", "b", "c"), (bert, *berts), strict=True):
-        (tmp_path / name).symlink_to(folder)
-    (tmp_path / "sets").symlink_to(sets)
-    return tmp_path
 
 
 def checked(place: Path, plugins: Plugins, old: str = "", new: str = "") -> CheckReport:

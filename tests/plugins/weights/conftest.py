@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Sequence
 from pathlib import Path
 
+import pytest
 import yaml
 
 from tests.support.bench import sentence, write_labelled, write_pairs, write_rows
@@ -13,11 +13,28 @@ from tests.support.bench import sentence, write_labelled, write_pairs, write_row
 SETS = {"asked": "retrieval", "likeness": "sts", "topics": "clustering"}
 
 
-def write_sets(folder: Path, names: Sequence[str] = tuple(SETS), *, units: int = 60) -> Path:
+@pytest.fixture(scope="session")
+def sets(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a set of each kind; do not write into it."""
+    folder = tmp_path_factory.mktemp("sets")
+    write_sets(folder)
+    return folder
+
+
+@pytest.fixture
+def place(bert: Path, berts: list[Path], sets: Path, tmp_path: Path) -> Path:
+    """A folder with a base, three models called a, b, c, and sets."""
+    for name, folder in zip(("base", "a", "b", "c"), (bert, *berts), strict=True):
+        (tmp_path / name).symlink_to(folder)
+    (tmp_path / "sets").symlink_to(sets)
+    return tmp_path
+
+
+def write_sets(folder: Path, units: int = 60) -> None:
     """Write a catalogue whose sets have so many queries, pairs or texts in each half."""
     entries = []
-    for name in names:
-        here, kind = folder / name, SETS[name]
+    for name, kind in SETS.items():
+        here = folder / name
         here.mkdir(parents=True)
         for seed, half in enumerate(("dev", "test")):
             if kind == "clustering":
@@ -27,9 +44,7 @@ def write_sets(folder: Path, names: Sequence[str] = tuple(SETS), *, units: int =
         if kind == "retrieval":
             _write_retrieval(here, units)
         entries.append({"name": name, "dir": name, "task": kind, "language": "en"})
-    path = folder / "datasets.yaml"
-    path.write_text(yaml.safe_dump({"format": 1, "eval": entries}))
-    return path
+    (folder / "datasets.yaml").write_text(yaml.safe_dump({"format": 1, "eval": entries}))
 
 
 def _write_retrieval(folder: Path, queries: int) -> None:
