@@ -29,6 +29,7 @@ from emberge.architectures import Architecture
 from emberge.contracts import Event, MetricLogged, RunFinished, StepFailed, StepFinished
 from emberge.plugin_verbs import Verb
 from emberge.plugins import KINDS, Plugins
+from emberge.testing import check_strategy
 
 from tests.support.places import ROOT
 from tests.support.sources import PLUGINS
@@ -204,6 +205,7 @@ def test_the_plugin_of_the_readme_has_thirty_lines_and_takes_the_median(tmp_path
     type_of_option = type(median.type().mean)
     (halfway,) = merge_blocks([median.type(mean=type_of_option(0.5))], [block])
     torch.testing.assert_close(halfway, (plain + tensors.mean(0)) / 2)
+    check_strategy(median.type(mean=type_of_option(0.5)))
 
 
 def test_the_readme_names_every_component_of_every_plugin() -> None:

@@ -110,11 +110,11 @@ class _MergeTrial:
         return cls(chain, models, base if has_base else None, weight_per_model, tolerance)
 
     def widen(self) -> _MergeTrial:
-        """Return the trial in float64; the last of several models has not moved from the base."""
+        """Return the trial in float64, with all bits in use; the last of several models is the base."""
         models = [*self.models]
         if self.base is not None and len(models) > 2:
             models[-1] = self.base
-        return replace(self._map(torch.Tensor.double, models), tolerance=_WIDE_TOLERANCE)
+        return replace(self._map(lambda t: t.double() / 3, models), tolerance=_WIDE_TOLERANCE)
 
     def _map(self, change: Callable[[Tensor], Tensor], models: Sequence[Model] = ()) -> _MergeTrial:
         """Return the trial with all tensors of models and base changed."""
@@ -182,8 +182,12 @@ class _MergeTrial:
     def check_blocks(self) -> None:
         coarse = self._map(lambda t: (4 * t).round() / 4)  # few different numbers
         for trial in (self, coarse):
-            law = "blocks: the size of what is produced at once shows"
-            _require_equal(law, trial.merged, trial.merge(merged_by_row=True))
+            law = "blocks: the result depends on the size of the blocks"
+            remedy = (
+                "; if that is rounding: how torch sums over models depends on the shape, so add "
+                "one model after another, as block.combine and sum(block.tensors) do"
+            )
+            _require_equal(law, trial.merged, trial.merge(merged_by_row=True), remedy)
         law = "blocks: measures do not add up over rows"
         self._require_close(law, self.merge(measured_by_row=True), self.merged)
 
@@ -240,6 +244,10 @@ class _MergeTrial:
             )
 
 
-def _require_equal(law: str, first: Model, second: Model) -> None:
+def _require_equal(law: str, first: Model, second: Model, remedy: str = "") -> None:
     for name, tensor in first.items():
-        assert torch.equal(tensor, second[name]), f"{law} ({name})"
+        other = second[name]
+        shapes = f"{list(tensor.shape)} and {list(other.shape)}"
+        assert tensor.shape == other.shape, f"{law} ({name} has the shapes {shapes})"
+        gap = float((tensor - other).abs().max())
+        assert torch.equal(tensor, other), f"{law} ({name} differs by up to {gap:.1e}){remedy}"
