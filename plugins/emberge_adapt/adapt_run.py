@@ -82,12 +82,9 @@ class Adaptation:
         test = count_noun(plan.test_rows, "row") if plan.test is None else str(plan.test)
         among = ""
         if plan.searches_all_rows and plan.test is None:
-            all_of = (
-                "all"
-                if self.facts.documents <= MOST_SEARCHED_DOCUMENTS
-                else f"{MOST_SEARCHED_DOCUMENTS:,} of"
-            )
-            among = f" among {all_of} {count_noun(self.facts.documents, 'document')}"
+            found, most = self.facts.documents, MOST_SEARCHED_DOCUMENTS
+            all_of = "all" if found <= most else f"{most:,} of"
+            among = f" among {all_of} {count_noun(found, 'document')}"
         yield (
             f"held out: {test} to judge by{among}, {plan.dev_rows:,} to choose by; {plan.effort} effort: "
             f"{count_noun(len(plan.member_shares), 'training')}, {count_noun(training.epochs, 'pass')} each, "

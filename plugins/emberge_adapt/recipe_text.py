@@ -89,9 +89,8 @@ def _build_test_entry(plan: AdaptPlan) -> dict[str, Any]:
         entry["documents"] = _escape(plan.documents)
     elif plan.searches_all_rows and plan.test is None:
         entry["documents"] = "$unique"
-        entry |= (
-            {"limit_corpus": MOST_SEARCHED_DOCUMENTS} if plan.rows > MOST_SEARCHED_DOCUMENTS else {}
-        )
+        if plan.rows > MOST_SEARCHED_DOCUMENTS:
+            entry["limit_corpus"] = MOST_SEARCHED_DOCUMENTS
     return entry
 
 

@@ -11,13 +11,12 @@ import dataclasses
 import json
 import os
 import signal
-import socket
 import subprocess
 import time
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 
-from emberge import Count, EmbergeError, Machine
+from emberge import Count, Machine
 from emberge.devices import measure_memory, parse_size
 from emberge.interpreter import build_python_command
 from emberge.processes import find_error_lines
@@ -110,15 +109,11 @@ class StepProcess:
 
     `machine` is the share of this machine that the step may use, and `threads` is the number of threads of
     its sums.
-
-    Raises:
-        EmbergeError: if this machine does not see the folders of the run.
     """
 
     def __init__(self, request: StepRequest, machine: Machine, threads: int) -> None:
         self._request = request
         self._must_end: float | None = None
-        _require_visible_folders(request)
         call = {**request.call, "machine": dataclasses.asdict(machine)}
         with request.log.open("ab") as log:
             self._process = subprocess.Popen(
@@ -150,13 +145,6 @@ class StepProcess:
         self._close()
         return ProcessEnd(code, _read_last_lines(self._request))
 
-    def wait(self) -> ProcessEnd:
-        """Wait until the process has ended, and return its end."""
-        self._process.wait()
-        process_end = self.poll()
-        assert process_end is not None
-        return process_end
-
     def stop(self) -> None:
         """Ask the process to end; `poll` kills it some seconds later."""
         if self._must_end is None:
@@ -178,15 +166,6 @@ class StepProcess:
         assert self._process.stdin is not None
         with contextlib.suppress(BrokenPipeError):
             self._process.stdin.close()
-
-
-def _require_visible_folders(request: StepRequest) -> None:
-    for folder in (request.work, request.current_folder):
-        if not folder.is_dir():
-            raise EmbergeError(
-                f"{folder} is not seen on {socket.gethostname()}; every machine of the run must see it at "
-                "the same place, on a disk that they share"
-            )
 
 
 def _read_last_lines(request: StepRequest) -> str:

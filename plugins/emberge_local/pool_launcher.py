@@ -42,8 +42,6 @@ from emberge_local.worker_messages import (
 
 TICK_SECONDS = 0.2
 """Seconds between two checks of running steps: progress is announced five times a second."""
-PATIENCE_SECONDS = 10.0
-"""Seconds that a shared disk may take to show the result that a process on another machine wrote."""
 LEAVING_SECONDS = 10.0
 """Seconds that processes may take to end when the run is stopped, in addition to their launcher's time."""
 # If fewer bytes than this are free, the full disk may have kept a process from writing its error.
@@ -63,7 +61,6 @@ class StepRequest:
     the `call`, plain values that a launcher need not understand.
     """
 
-    step: str
     work: Path
     log: Path
     current_folder: Path
@@ -72,12 +69,9 @@ class StepRequest:
 
 @dataclass(frozen=True, slots=True)
 class ProcessEnd:
-    """The end of a process: its exit code, negative for a signal, and the last lines that it printed.
+    """The end of a process: its exit code, negative for a signal, and the last lines that it printed."""
 
-    A `code` of None means that the process was lost together with the machine it ran on.
-    """
-
-    code: int | None
+    code: int
     last_lines: str = ""
 
 
@@ -118,8 +112,6 @@ class _Attempt:
     """The number of bytes that were read of the file of events."""
     is_started: bool = False
     outcome: Mapping[str, Any] | None = None
-    missing_since: float | None = None
-    """The time at which the process reported a result that is not visible here yet."""
 
 
 class _Running(NamedTuple):
@@ -215,7 +207,7 @@ class _PoolRun:
             attempt = running.attempt
             process_end = running.handle.poll()  # before the events are read
             _record_events(self._run, attempt, running.events)
-            if process_end is not None and not _is_result_awaited(self._run, attempt, process_end):
+            if process_end is not None:
                 self._running.remove(running)
                 self._finish(attempt, process_end)
 
@@ -243,7 +235,7 @@ class _PoolRun:
         run, step = self._run, attempt.step
         code, losses = process_end.code, attempt.losses + 1
         loss = _describe_loss(process_end)
-        if code is not None and code >= 0 and code not in _ASKED_TO_END_CODES:
+        if code >= 0 and code not in _ASKED_TO_END_CODES:
             run.fail(step, _build_unexplained_error(run, process_end))
         elif attempt.losses < _MOST_RETRIES:
             self._ready.insert(0, _Attempt(step, attempt.fingerprint, losses))
@@ -286,7 +278,7 @@ def _build_request(run: RecipeRun, step: RecipeStep, fingerprint: str) -> tuple[
         blocked=plugins.blocked,
     )
     log = events.with_suffix(".log")
-    return StepRequest(step.id, work, log, Path.cwd(), dataclasses.asdict(call)), events
+    return StepRequest(work, log, Path.cwd(), dataclasses.asdict(call)), events
 
 
 def _record_events(run: RecipeRun, attempt: _Attempt, events: Path) -> None:
@@ -304,21 +296,8 @@ def _record_events(run: RecipeRun, attempt: _Attempt, events: Path) -> None:
             run.log.record(EVENTS_BY_NAME[name](run.out_folder.path, **line))
 
 
-def _is_result_awaited(run: RecipeRun, attempt: _Attempt, process_end: ProcessEnd) -> bool:
-    """Return whether a process has succeeded and its result may only not be visible on this disk yet."""
-    if process_end.code != 0:
-        return False
-    if find_finished_artifact(run.out_folder, attempt.step.id, attempt.fingerprint) is not None:
-        return False
-    now = time.monotonic()
-    attempt.missing_since = now if attempt.missing_since is None else attempt.missing_since
-    return now - attempt.missing_since < PATIENCE_SECONDS
-
-
 def _describe_loss(process_end: ProcessEnd) -> str:
     """Return how a process was lost that left neither a result nor an error."""
-    if process_end.code is None:
-        return f"its process was lost{f' ({process_end.last_lines})' if process_end.last_lines else ''}"
     if process_end.code < 0:
         return f"its process was killed by signal {-process_end.code}"
     return "its process was asked to end"

@@ -191,11 +191,8 @@ def _explain_columns(models: Mapping[str, Model], evaluation: Path) -> str:
         else:
             is_merge = artifact is not None and artifact.origin == "merged"
             others.append(f"the merged model {name}" if is_merge else name)
-    words += (
-        [f"for comparison, and not in this folder as adapters: {', '.join(others)}"]
-        if others
-        else []
-    )
+    if others:
+        words.append(f"for comparison, and not in this folder as adapters: {', '.join(others)}")
     return f"Columns: {to_markdown('; '.join(words))}.\n"
 
 

@@ -23,13 +23,11 @@ if TYPE_CHECKING:
 
 # Points (x, y) in order of x; a y that is None or not finite interrupts a line.
 Curve = Sequence[tuple[float, float | None]]
-# Largest number of points of a curve, so that pages of long trainings stay light.
-MOST_POINTS = 400
+# Largest number of points of a curve, so that noise is averaged and pages of long trainings stay light.
+MOST_POINTS = 100
 _WIDTH, _HEIGHT = 880, 300
-# Characters of the name of a place on an axis.
-_PLACE_CHARACTERS = 11
-# Labels of an axis at most; further numbers are left out.
-_MOST_LABELS = 20
+# Labels of an axis at most; others are left out.
+_MOST_LABELS = 12
 # Variables of the page's style sheet; a number in this list is the colour that matplotlib draws with.
 _VARIABLES = ("ink", "soft", "line", "grid", "neutral", *(f"c{i}" for i in range(8)))
 # Characters that HTML and XML refuse: most control characters, and lone surrogates.
@@ -60,12 +58,11 @@ def assign_looks(names: Iterable[str]) -> dict[str, Look]:
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """Named line of a chart; `raw_points` are the raw numbers behind a smoothed one."""
+    """Named line of a chart."""
 
     name: str
     look: Look
     points: Curve
-    raw_points: Curve = ()
     marked: bool = False
 
 
@@ -92,10 +89,6 @@ def draw_lines(
     with _open_axes(label) as (axes, drawn):
         axes.grid(axis="y")
         for line in lines:
-            colour = _colour(line.look.style)
-            if line.raw_points:
-                axes.plot(*_split_axes(thin(line.raw_points)), color=colour, alpha=0.3, linewidth=1)
-        for line in lines:
             axes.plot(
                 *_split_axes(line.points),
                 color=_colour(line.look.style),
@@ -104,12 +97,11 @@ def draw_lines(
                 markersize=6,
             )
         axes.set(xlabel=x, ylabel=y)
-        axes.locator_params(axis="y", nbins=6)
         are_whole = all(at == round(at) for line in lines for at, _ in line.points)
         axes.locator_params(axis="x", integer=are_whole)
         if places:
-            shown = list(_choose_labels(places))
-            axes.set_xticks(shown, [_shorten(places[i]) for i in shown])
+            shown = range(0, len(places), math.ceil(len(places) / _MOST_LABELS))
+            axes.set_xticks(shown, [places[i] for i in shown])
         if from_zero:
             axes.set_ylim(bottom=0)
     return Markup("").join((*drawn, _draw_legend(lines)))
@@ -127,16 +119,13 @@ def _open_axes(label: str) -> Iterator[tuple[Axes, list[Markup]]]:
         "svg.hashsalt": label,
         "text.parse_math": False,
         "font.size": 12,
-        "xtick.major.size": 0,
-        "ytick.major.size": 0,
-        "axes.labelcolor": _colour("soft"),
         "axes.edgecolor": _colour("line"),
-        **{f"{axis}tick.labelcolor": _colour("soft") for axis in "xy"},
+        **{f"{axis}tick.major.size": 0 for axis in "xy"},
+        **{f"{part}.labelcolor": _colour("soft") for part in ("axes", "xtick", "ytick")},
         **{f"axes.spines.{side}": False for side in ("top", "right", "left")},
         "grid.color": _colour("grid"),
         "axes.axisbelow": True,
-        "figure.facecolor": "none",
-        "axes.facecolor": "none",
+        **{f"{part}.facecolor": "none" for part in ("figure", "axes")},
     }
     with matplotlib.rc_context(), warnings.catch_warnings():
         # Scripts that matplotlib's own font lacks are shown in the font of the browser.
@@ -199,20 +188,6 @@ def _split_axes(points: Curve) -> tuple[list[float], list[float]]:
     return [x for x, _ in points], list(ys)
 
 
-def _choose_labels(places: Sequence[str]) -> Iterator[int]:
-    """Yield the positions with a label: all words (embeddings, final), and numbers at equal steps."""
-    step = math.ceil(len(places) / _MOST_LABELS)
-    for position, place in enumerate(places):
-        if not place.isdecimal() or int(place) % step == 0:
-            yield position
-
-
-def _shorten(place: str) -> str:
-    if len(place) <= _PLACE_CHARACTERS:
-        return place
-    return f"{place[: _PLACE_CHARACTERS // 2]}…{place[-(_PLACE_CHARACTERS // 2) :]}"
-
-
 def _draw_legend(lines: Sequence[Line]) -> Markup:
     names = (Markup("<span>{}{}</span>").format(draw_sign(one.look), one.name) for one in lines)
     return Markup('<p class="legend">{}</p>').format(Markup(" ").join(names))
@@ -224,26 +199,14 @@ def draw_sign(look: Look) -> Markup:
     return tag.format(look.style, look.sign)
 
 
-def thin(curve: Curve) -> Curve:
-    """Return a curve of at most `MOST_POINTS` points: a longer one becomes means of finite neighbours."""
-    if len(curve) <= MOST_POINTS:
-        return curve
+def thin(curve: Curve) -> list[tuple[float, float]]:
+    """Return a curve's finite numbers; of more than `MOST_POINTS` points, means of neighbours."""
     finite = [(x, y) for x, y in curve if y is not None and math.isfinite(y)]
+    if len(curve) <= MOST_POINTS:
+        return finite
     cuts = [round(i * len(finite) / MOST_POINTS) for i in range(MOST_POINTS + 1)]
     parts = [finite[a:b] for a, b in pairwise(cuts) if b > a]
     return [(sum(x for x, _ in p) / len(p), sum(y for _, y in p) / len(p)) for p in parts]
-
-
-def smooth(curve: Curve) -> list[tuple[float, float]]:
-    """Return a line through the third of a curve's finite numbers around each of them, as points."""
-    from scipy.signal import savgol_filter
-
-    points = thin([(x, y) for x, y in curve if y is not None and math.isfinite(y)])
-    window = min(len(points), max(9, round(len(points) / 3)))
-    window -= 1 - window % 2
-    ys = [y for _, y in points]
-    fitted = savgol_filter(ys, window, 1).tolist() if window > 1 else ys
-    return [(x, y) for (x, _), y in zip(points, fitted, strict=True)]
 
 
 def describe_ends(curves: Mapping[str, Curve]) -> str:

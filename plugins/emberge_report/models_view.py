@@ -9,7 +9,7 @@ from emberge.contracts import Figure, HeatMap
 from emberge_statistics import sort_layers
 from markupsafe import Markup
 
-from emberge_report.charts import Curve, Line, Look, describe_ends, draw_lines, smooth
+from emberge_report.charts import Line, Look, describe_ends, draw_lines, thin
 from emberge_report.report_data import ReportData, ReportedStep
 
 Looks = Mapping[str, Look]
@@ -24,20 +24,17 @@ def draw_losses(report: ReportData, looks_by_name: Looks) -> list[Markup]:
         for model in report.select_models("trained")
         if sum(math.isfinite(loss) for _, loss in model.curves.get("loss", ())) > 1
     }
-    names = list(curves)
+    thinned = {name: thin(curve) for name, curve in curves.items()}
     return [
-        _draw_smoothed(
-            {n: curves[n] for n in names[i : i + _MOST_CURVES]}, looks_by_name, "Training loss"
+        draw_lines(
+            [Line(name, looks_by_name[name], points) for name, points in some.items()],
+            x="optimizer step",
+            y="training loss",
+            label=f"Training loss: {describe_ends(some)}",
         )
-        for i in range(0, len(names), _MOST_CURVES)
+        for start in range(0, len(thinned), _MOST_CURVES)
+        for some in [dict(list(thinned.items())[start : start + _MOST_CURVES])]
     ]
-
-
-def _draw_smoothed(curves: Mapping[str, Curve], looks_by_name: Looks, label: str) -> Markup:
-    smoothed = {name: smooth(curve) for name, curve in curves.items()}
-    lines = [Line(n, looks_by_name[n], smoothed[n], raw_points=curves[n]) for n in curves]
-    label = f"{label}, smoothed: {describe_ends(smoothed)}"
-    return draw_lines(lines, x="optimizer step", y="training loss", label=label)
 
 
 def count_losses_not_finite(training: ReportedStep) -> int:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -51,8 +52,9 @@ def test_planted_files_run_where_a_child_takes_them(tmp_path: Path) -> None:
 
 def test_the_process_of_a_step_imports_nothing_from_the_folder_it_works_in(planted: Path) -> None:
     log = planted / "log"
-    process = StepProcess(StepRequest("a", planted, log, planted, {}), Machine(), threads=1)
-    ended = process.wait()
+    process = StepProcess(StepRequest(planted, log, planted, {}), Machine(), threads=1)
+    while (ended := process.poll()) is None:
+        time.sleep(0.05)
     assert ended.code == 1
     assert "TypeError: StepCall" in ended.last_lines, "it came as far as reading its call"
 

@@ -7,7 +7,7 @@ import math
 import re
 from pathlib import Path
 
-from emberge_report.charts import smooth
+from emberge_report.charts import thin
 from emberge_report.report_data import read_curves
 
 from tests.support import finished_run as runs
@@ -44,7 +44,7 @@ def test_curves_outlive_a_kill(tmp_path: Path) -> None:
     curve = read_curves(tmp_path / "metrics.jsonl")["loss"]
     assert [at for at, _ in curve] == [1, 2, 3]
     assert [value for _, value in curve[:2]] == [3.0, 2.5]
-    assert [at for at, _ in smooth(curve)] == [1, 2]
+    assert [at for at, _ in thin(curve)] == [1, 2]
     assert read_curves(tmp_path / "nothing.jsonl") == {}
 
 
