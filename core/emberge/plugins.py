@@ -201,8 +201,6 @@ class Plugins:
         module, content = _import_file(file)
         self.register(module, file.stem, f"file {file.name}", content=content)
         self.files = (*self.files, file)
-        if not self.manager.get_hookcallers(module):
-            warnings.warn(f"{file} has no hook, so it adds nothing", stacklevel=2)
 
     def of(self, *kinds: str) -> dict[str, list[Component]]:
         """Map each bare name to the components of these kinds with that name; several are a clash."""

@@ -272,8 +272,7 @@ def _find_model(text: str, plugins: Plugins) -> Model:
     try:
         located = locate_model(ModelRef(complete_reference(text)), plugins)
     except ConnectionError as error:
-        message = f"there is no folder {text} here, and {error} to look for a model of this name"
-        raise CheckpointError(message) from error
+        raise CheckpointError(f"'{text}': {error}") from error
     return Model(located.name, located.folder, "", adapter=located.adapter)
 
 

@@ -98,7 +98,8 @@ def test_a_model_that_no_hub_shows_is_unseen_and_offline_no_hub_is_asked(
     hub = Hub(tmp_path)
     made = recipe(b=Write(), a=Write(of=(ModelRef(text, tmp_path),)))
     (unseen,) = check_recipe(made, toy(hub), deep=deep).problems
-    reason = "no network" if deep else "the network is not used"
+    local = "no network, and there is no folder ./me/away"
+    reason = local if deep else "the network is not used"
     assert str(unseen) == f"toy.yaml:22: '{text}' could not be seen: {reason}"
     assert unseen.severity == "unseen"
     assert [name for name, *_ in hub.asked] == ["me/away"] * deep

@@ -53,4 +53,4 @@ def test_a_missing_model_is_named(
     assert "./nothing" in capsys.readouterr().err
     monkeypatch.setattr("emberge_hub.hub.fetch_from_hub", Mock(side_effect=ConnectionError("away")))
     assert main(["diff", "a", "e1/trained"]) == 2
-    assert "there is no folder e1/trained here, and away to look" in capsys.readouterr().err
+    assert "'e1/trained': away, and there is no folder ./e1/trained" in capsys.readouterr().err
