@@ -5,6 +5,7 @@ from .bootstrap import resample as resample
 from .columns import read_variables as read_variables
 from .evaluate_step import Evaluate as Evaluate
 from .evaluate_step import EvaluatedModel as EvaluatedModel
+from .score_table import SINGLE_RUNS as SINGLE_RUNS
 from .score_table import ScoreCell as ScoreCell
 from .score_table import ScoreRow as ScoreRow
 from .score_table import ScoreTable as ScoreTable

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from emberge.wording import Markdown, format_markdown_row, format_markdown_table, to_markdown
 
 from emberge_evaluate.score_table import (
+    SINGLE_RUNS,
     ScoreCell,
     ScoreRow,
     ScoreTable,
@@ -67,11 +68,7 @@ def _write_cells(row: ScoreRow, table: ScoreTable, shows_interval: bool) -> Iter
 
 
 def _write_cell(
-    cell: ScoreCell,
-    row: ScoreRow,
-    table: ScoreTable,
-    *,
-    shows_interval: bool,
+    cell: ScoreCell, row: ScoreRow, table: ScoreTable, *, shows_interval: bool
 ) -> Markdown:
     """Return a number with its spread, its interval and its values for each seed, as far as it has them."""
 
@@ -107,9 +104,13 @@ def _draw_differences(scores: Scores) -> Iterator[str]:
     if scores.members:
         words = "a bootstrap of test examples and Student's t over seeds, paired where both have the same"
         words += " (each seed in parentheses)"
-    for table in build_difference_tables(scores):
+    tables = [*build_difference_tables(scores)]
+    for table in tables:
         yield f"Difference from {to_markdown(table.reference or '')} {unit}, with 95% intervals of {words}:"
         yield from ("", *_draw_table(scores, table), "")
+    if any(table.has_intervals for table in tables):
+        bold = "Below, a row's best number is bold; the differences say what is more than chance."
+        yield from (bold if scores.members else f"{SINGLE_RUNS} {bold}", "")
 
 
 def _list_domains(scores: Scores) -> Iterator[str]:

@@ -15,6 +15,10 @@ from emberge.wording import count_noun
 from emberge_evaluate.scores import Interval, ScoredTask, Scores
 from emberge_evaluate.task_groups import TITLE_BY_DOMAIN, TITLE_BY_MEAN, read_group_kind
 
+SINGLE_RUNS = (
+    "Trainings behind these scores are single runs: another seed gives other scores, and the intervals "
+    "above do not cover that."
+)
 Quantity = Literal["score", "difference", "cost"]
 
 
@@ -68,13 +72,9 @@ class ScoreTable:
 
 def build_table(scores: Scores) -> ScoreTable:
     """Return the table of all scores and of the facts of models."""
-    rows = (
-        _mark_best(row, less_is_better=scores.less_is_better)
-        for row in _build_rows(scores, scores.models)
-    )
-    return ScoreTable(
-        scores.models, tuple(rows), scores.less_is_better, facts=tuple(_build_facts(scores))
-    )
+    less, rows = scores.less_is_better, _build_rows(scores, scores.models)
+    rows = tuple(_mark_best(row, less_is_better=less) for row in rows)
+    return ScoreTable(scores.models, rows, less, facts=tuple(_build_facts(scores)))
 
 
 def build_difference_tables(scores: Scores) -> Iterator[ScoreTable]:
@@ -117,10 +117,8 @@ def _build_rows(
 def _read_cell(scores: Scores, model: str, task_or_mean: str, reference: str | None) -> ScoreCell:
     """Return a model's score, or its difference from a reference."""
     if reference is None:
-        interval, spread = (
-            scores.find_interval(model, task_or_mean),
-            scores.find_spread(model, task_or_mean),
-        )
+        interval = scores.find_interval(model, task_or_mean)
+        spread = scores.find_spread(model, task_or_mean)
         return ScoreCell(scores.find_value(model, task_or_mean), interval, spread)
     comparison = scores.find_difference(model, task_or_mean, reference)
     if comparison is None:
@@ -162,10 +160,9 @@ def list_shown_means(scores: Scores) -> dict[str, str]:
     shown: dict[str, str] = {}
     for mean in sorted(scores.known_means, key=lambda mean: mean == "task"):  # which is the last
         kind, count = read_group_kind(mean), _count_tasks(scores, mean)
-        is_repeat = {
-            "type": len(kinds) < 2,
-            "task": len(domains) < 2 and None not in domains,
-        }.get(mean, kind is not None and count == len(scores.tasks))
+        is_repeat = {"type": len(kinds) < 2, "task": len(domains) < 2 and None not in domains}.get(
+            mean, kind is not None and count == len(scores.tasks)
+        )
         if count > 1 and not is_repeat:
             shown[mean] = TITLE_BY_MEAN[mean] if kind is None else f"mean of {kind} ({count})"
     return shown

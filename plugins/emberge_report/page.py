@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from emberge.contracts import FigureTable, ModelOrigin
 from emberge.wording import count_noun, format_duration, show_chain
-from emberge_evaluate import build_difference_tables, build_table
+from emberge_evaluate import SINGLE_RUNS, build_difference_tables, build_table
 
 from emberge_report import charts, formats, models_view, scores_view
 from emberge_report.charts import NEUTRAL_LOOK, Look
@@ -77,6 +77,7 @@ def _open_templates() -> Environment:
     )
     environment.globals |= {
         "MOST_PANELS": _MOST_PANELS,
+        "SINGLE_RUNS": SINGLE_RUNS,
         "NEUTRAL": NEUTRAL_LOOK,
         "can_draw": charts.can_draw,
     }

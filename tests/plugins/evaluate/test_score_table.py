@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 import pytest
-from emberge_evaluate import ScoredTask, Scores, build_table
+from emberge_evaluate import SINGLE_RUNS, Comparison, ScoredTask, Scores, build_table
 from emberge_evaluate.markdown_scores import draw_scores
 
 SETS = (ScoredTask("a", "sts", "m", domain="in"), ScoredTask("b", "sts", "m", domain="in"))
@@ -64,6 +64,18 @@ def test_the_best_number_is_marked_unless_all_are_equal(
     text = draw_scores(scores_of([ScoredTask("a", "sts", metric)], other))
     assert text.count("**") == (2 if best else 0)
     assert "-0.0" not in draw_scores(scores_of(SETS, 0.49996))
+
+
+@pytest.mark.parametrize("has_seeds", [False, True])
+def test_intervals_of_single_runs_are_said_to_leave_out_seeds(has_seeds: bool) -> None:
+    difference = Comparison("other", "base", "a", 0.1, (0.0, 0.2))
+    scores = replace(scores_of(SETS), comparisons=(difference,))
+    arms = {name: {"seed=1": f"{name}.seed=1"} for name in scores.models}
+    text = draw_scores(
+        replace(scores, pooled=replace(scores, members=arms)) if has_seeds else scores
+    )
+    assert (SINGLE_RUNS in text) is not has_seeds
+    assert text.index("+10.0 [0.0") < text.index("bold; the differences say") < text.index("**")
 
 
 def test_means_of_many_models_have_intervals_elsewhere(monkeypatch: pytest.MonkeyPatch) -> None:
