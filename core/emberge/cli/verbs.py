@@ -39,7 +39,7 @@ _RECIPE = (
     ),
     VerbOption(
         "--set",
-        "override an option; may be given several times",
+        "override an option, or a variable: ID.foreach.VARIABLE=[…]; may be given several times",
         "ID.KIND.OPTION=VALUE",
         repeated=True,
         stored_as="overrides",

@@ -40,6 +40,8 @@ def _set_step_option(root: Fields, keys: list[str], value: Node, problems: list[
     if step is None:
         hint = suggest(keys[0], [*steps.entries, "seed"])
         hint = hint or f"; there are {', '.join(steps.entries)}"
+        if keys[0].startswith("x-"):
+            hint = "; anchors (x-…) are not set: set the options or the foreach of the steps"
         problems.append(Problem(f"there is no step '{keys[0]}'{hint}", where))
         return root
     names = list(step.entries) if isinstance(step, Fields) else []

@@ -154,6 +154,7 @@ def test_set_replaces_options_and_foreach_and_nothing_else() -> None:
     [
         ("a.fit.seed", "write `--set step.kind.option=value`"),
         ("aa.fit.seed=3", "there is no step 'aa'; did you mean 'a'?"),
+        ("x-a=3", "there is no step 'x-a'; anchors (x-…) are not set: set the options"),
         ("a=3", "nothing is called 'a'; its options are set as a.fit.…"),
         ("e.n=1.corpus=3", "'e.n'; the options of all its instances are set as e.corpus.…"),
         ("a.fit.betas.2=1", "'2' stands for a list; give an index from 0 to 1"),
