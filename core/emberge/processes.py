@@ -23,6 +23,8 @@ _RANK_VARIABLE, _SIZE_VARIABLE, _STARTER_VARIABLE = "RANK", "WORLD_SIZE", "EMBER
 _LOCAL_ADDRESS = "127.0.0.1"
 # Errors of torch's launcher, kept until the process ends, as their frames own its timer.
 _KEPT_ERRORS: list[BaseException] = []
+# Seconds that ranks have to end their step and save its state after a signal; torch allows 30 by default.
+_STOP_SECONDS = 3600
 _START_REMEDY = "start by torchrun or accelerate launch, or use --ranks"
 
 
@@ -107,6 +109,7 @@ def run_ranks(words: Sequence[str], count: int) -> int:
             rdzv_endpoint=f"{_LOCAL_ADDRESS}:0",
             local_addr=_LOCAL_ADDRESS,
             max_restarts=0,
+            shutdown_timeout=_STOP_SECONDS,
             logs_specs=logs,
         )
         try:

@@ -7,12 +7,16 @@ import signal
 import threading
 import time
 import weakref
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from emberge import RecipeError, processes
 from emberge.contracts import Machine
 from emberge.errors import EmbergeError
 from emberge.processes import choose_rank_count, explain_end, find_error_lines
+
+if TYPE_CHECKING:
+    from torch.distributed.launcher.api import LaunchConfig
 
 
 @pytest.mark.parametrize(
@@ -81,7 +85,11 @@ def test_a_stop_frees_no_timer_of_the_launcher(monkeypatch: pytest.MonkeyPatch) 
         timers.add(timer := threading.Event())
         raise SignalException(f"stopped with {timer}", signal.SIGINT)
 
-    monkeypatch.setattr("torch.distributed.launcher.api.elastic_launch", lambda *_: stop)
+    def launch(config: LaunchConfig, *_: Any) -> Any:
+        assert (config.shutdown_timeout or 0) >= 3600, "a long step and its state take their time"
+        return stop
+
+    monkeypatch.setattr("torch.distributed.launcher.api.elastic_launch", launch)
     assert processes.run_ranks(["run"], 2) == 130
     assert len(timers) == 1
 
