@@ -22,6 +22,7 @@ from emberge.contracts import (
     TokenLoss,
 )
 from emberge.encoding import BatchEmbeddings, to_device
+from emberge.errors import PluginError
 from emberge.ranks import shard_rows
 from emberge.training.batch_plan import PlannedPart
 from emberge.training.batch_texts import DrawnBatch, DrawnPart
@@ -65,7 +66,13 @@ class Objective:
         total = embeddings.anchor.new_zeros(())
         for loss in self._losses[dataset]:
             if cross_rank in (None, loss.cross_rank):
-                total = total + loss.weight * loss(embeddings)
+                value = loss(embeddings)
+                if value.ndim:
+                    raise PluginError(
+                        f"the loss {type(loss).__name__} of dataset '{dataset}' has the shape "
+                        f"{list(value.shape)}; it must be one number: take the mean over rows"
+                    )
+                total = total + loss.weight * value
         return total
 
 

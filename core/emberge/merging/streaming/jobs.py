@@ -268,6 +268,9 @@ class MergeJob(TensorJob):
         with self._name_in_errors():
             merged = self.chain.merge(self._split_by_link(all_measures), block, self.spec.dtype)
             block.rows.check_rest()
+            if not isinstance(merged, np.ndarray) and merged.numel() != len(rows) * self.grid[1]:
+                name, shape = type(self.chain.links[-1]).__name__, list(block.tensors.shape[1:])
+                raise ValueError(f"{name} must return the shape {shape}, not {list(merged.shape)}")
         encoded = encode_rows(merged, self.spec.dtype)
         if isinstance(encoded, np.ndarray):
             assert self.kernels is not None

@@ -130,6 +130,20 @@ def test_options_are_resolved_by_depth_name_and_model() -> None:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Stack(MergeStrategy):
+    """Give the rows of all models."""
+
+    def merge(self, block: Block, stats: Stats) -> Tensor:
+        return block.tensors
+
+
+def test_a_strategy_that_returns_another_shape_is_named_with_both_shapes() -> None:
+    message = r"^w: Stack must return the shape \[2, 3\], not \[4, 2, 3\]$"
+    with pytest.raises(CheckpointError, match=message):
+        merge_state_dicts([{"w": torch.ones(2, 3)}] * 4, [Stack()])
+
+
+@dataclass(frozen=True, kw_only=True)
 class Picky(MergeStrategy):
     """Count the elements that were seen."""
 

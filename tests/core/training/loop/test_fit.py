@@ -213,15 +213,30 @@ class Wild(Loss):
         return embeddings.anchor.square().sum() * torch.where(bad, torch.inf, 1.0)
 
 
-def test_a_loss_that_is_no_number_names_step_dataset_and_rows(shaky: Path, tmp_path: Path) -> None:
-    with pytest.raises(
-        EmbergeError, match=r"step \d+ is not finite \(dataset 'find', rows [\d, …]+\)"
-    ):
+@dataclass(frozen=True, kw_only=True)
+class ByRow(Loss):
+    """A loss with a number for each row."""
+
+    def __call__(self, embeddings: Embeddings) -> torch.Tensor:
+        return embeddings.anchor.sum(1)
+
+
+@pytest.mark.parametrize(
+    ("loss", "message"),
+    [
+        (Wild(), r"step \d+ is not finite \(dataset 'find', rows [\d, …]+\)"),
+        (ByRow(), r"ByRow of dataset 'find' has the shape \[\d+\]; it must be one number"),
+    ],
+)
+def test_a_loss_that_is_no_number_names_what_it_is_of(
+    shaky: Path, tmp_path: Path, loss: Loss, message: str
+) -> None:
+    with pytest.raises(EmbergeError, match=message):
         _fit(
             shaky,
             tmp_path,
             datasets=[retrieval()],
-            losses=PerDataset(default=(Wild(),)),
+            losses=PerDataset(default=(loss,)),
             options=FitOptions(save_steps=1),
         )
     assert not (tmp_path / "out").exists()
