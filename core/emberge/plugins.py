@@ -14,7 +14,7 @@ import os
 import sys
 import warnings
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from importlib.metadata import EntryPoint, distributions
 from importlib.util import find_spec
@@ -65,7 +65,7 @@ class PluginSource:
     distribution: str
     version: str
     content: str = ""
-    """SHA-256 of a bare file in hex; empty for an installed plugin, which has a version."""
+    """SHA-256 in hex of a bare file or registered modules; empty for an installed plugin with a version."""
 
 
 @dataclass(frozen=True)
@@ -136,6 +136,20 @@ def _read_class_doc(module: str, name: str) -> str | None:
     return next((ast.get_docstring(one) for one in classes), None)
 
 
+def _add_content(components: list[Component]) -> list[Component]:
+    """Return the components with their modules' SHA-256; that of a notebook's cells is new each time."""
+    content = hashlib.sha256()
+    for place in (component.type_or_place for component in components):
+        module = place.partition(":")[0] if isinstance(place, str) else place.__module__
+        try:
+            file = getattr(sys.modules.get(module), "__file__", None)
+            file = file or getattr(find_spec(module), "origin", None) or ""
+            content.update(Path(file).read_bytes())
+        except (ImportError, OSError, ValueError):
+            content.update(os.urandom(32))
+    return [replace(c, source=replace(c.source, content=content.hexdigest())) for c in components]
+
+
 class Plugins:
     """All plugins of a process: their components by kind and name, and their hooks."""
 
@@ -162,6 +176,8 @@ class Plugins:
     ) -> None:
         """Register a plugin object under a name; `content` is the SHA-256 of a bare file.
 
+        Without `version` and `content`, as in a notebook, the content is that of its components' modules.
+
         Raises:
             PluginError: if the name is taken, a hook is misspelt, or a component breaks its contract.
         """
@@ -182,7 +198,7 @@ class Plugins:
             for component, type_ in _call_register_hook(module, source, hook).items():
                 _require_contract(source, kind, component, type_)
                 added.append(Component(kind, component, source, type_))
-        self.components += added
+        self.components += added if version or content else _add_content(added)
         architectures = _call_register_hook(module, source, "register_architectures")
         for model_type, architecture in architectures.items():
             add_architecture(name, model_type, architecture)

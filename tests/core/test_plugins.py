@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import importlib
 import json
 import sys
@@ -79,6 +80,20 @@ def test_a_component_knows_where_it_comes_from_and_is_found_by_its_names() -> No
         plugins.find("bgas", "sampler")
     with pytest.raises(PluginError, match="Middle was added by no plugin"):
         plugins.find_component(Middle)
+
+
+def test_a_plugin_object_has_its_modules_hash_and_that_of_a_cell_is_new_each_time(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def read_content(bags: object) -> str:
+        plugins = Plugins()
+        plugins.register(adding("register_samplers", bags=bags), "cell")
+        return plugins.components[0].source.content
+
+    expected = hashlib.sha256(Path(__file__).read_bytes()).hexdigest()
+    assert read_content(Bags) == read_content(f"{__name__}:Bags") == expected
+    monkeypatch.setattr(Bags, "__module__", "cell")
+    assert read_content(Bags) != read_content(Bags)
 
 
 def test_a_name_of_two_plugins_is_refused_where_it_is_used() -> None:
