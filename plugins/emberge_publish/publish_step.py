@@ -23,8 +23,8 @@ class Publish(Step):
     why, and the run ends with exit code 3. The result has `published.md`, the list of the files with their
     sizes.
 
-    With `adapters`, the result is a folder that `emberge publish` uploads: the base, each adapter in
-    `adapters/NAME`, and a card with the lines that load them and the tables of the evaluations in `after`.
+    With `adapters`, nothing is uploaded: the result is a folder for `emberge publish`, with the base, each
+    adapter in `adapters/NAME`, and a card with the lines that load them and the tables of the evaluations.
 
     Example:
         soup:
