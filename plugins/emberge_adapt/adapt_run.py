@@ -82,7 +82,7 @@ class Adaptation:
         test = count_noun(plan.test_rows, "row") if plan.test is None else str(plan.test)
         among = ""
         if plan.searches_all_rows and plan.test is None:
-            found, most = self.facts.documents, MOST_SEARCHED_DOCUMENTS
+            found, most = plan.row_documents, MOST_SEARCHED_DOCUMENTS
             all_of = "all" if found <= most else f"{most:,} of"
             among = f" among {all_of} {count_noun(found, 'document')}"
         yield (
@@ -125,6 +125,7 @@ def prepare_adaptation(request: AdaptRequest, plugins: Plugins) -> Adaptation:
         rows=facts.rows,
         dev_rows=dev_rows,
         dev_units=int(dev_rows * facts.units_by_row * facts.smallest_set / facts.rows),
+        row_documents=facts.documents,
         sets=len(facts.sets),
         test_rows=test_rows,
         effort=request.effort,

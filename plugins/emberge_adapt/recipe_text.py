@@ -89,7 +89,7 @@ def _build_test_entry(plan: AdaptPlan) -> dict[str, Any]:
         entry["documents"] = _escape(plan.documents)
     elif plan.searches_all_rows and plan.test is None:
         entry["documents"] = "$unique"
-        if plan.rows > MOST_SEARCHED_DOCUMENTS:
+        if plan.row_documents > MOST_SEARCHED_DOCUMENTS:
             entry["limit_corpus"] = MOST_SEARCHED_DOCUMENTS
     return entry
 

@@ -1,8 +1,8 @@
 """Steps in a launcher's pool of processes: each as soon as the steps that it needs are finished.
 
 The call of a step is a line of JSON on its process's standard input. The process appends its events to a file
-in the step's work folder, which needs only a disk that both can access. The process of the run reads those
-files, and it alone writes the run's log, status and metrics.
+in the step's work folder. The process of the run reads those files, and it alone writes the run's log, status
+and metrics.
 """
 
 from __future__ import annotations
@@ -124,7 +124,7 @@ class _Running(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class PoolLauncher(Launcher):
-    """A launcher that runs steps by a pool of processes, on this machine or on others."""
+    """A launcher that runs steps by a pool of processes."""
 
     def open(self, machine: Machine) -> AbstractContextManager[StepPool]:
         """Open a pool for one run of a recipe; closing it ends all its processes.

@@ -15,10 +15,8 @@ from emberge.recipes import complete_reference
 from emberge.wording import count_noun, make_file_name
 
 # Methods of mergekit that have no weights; for the others a weight is 1 by default.
-_WITHOUT_WEIGHTS = frozenset(
-    {"arcee_fusion", "karcher", "model_stock", "nearswap", "passthrough"}
-    | {"ram", "ramplus_tl", "sce", "slerp"}
-)
+_WITHOUT_WEIGHTS = {"arcee_fusion", "karcher", "model_stock", "nearswap", "passthrough"}
+_WITHOUT_WEIGHTS |= {"ram", "ramplus_tl", "sce", "slerp"}
 
 
 def place_loaded_models(

@@ -9,17 +9,8 @@ from itertools import combinations
 from pathlib import Path
 from typing import Any
 
-from emberge import (
-    Artifact,
-    CheckpointError,
-    Model,
-    ModelRef,
-    Preflight,
-    Problem,
-    StepRef,
-    Workspace,
-)
-from emberge.contracts import TrainingDetails
+from emberge import Artifact, CheckpointError, ModelRef, Preflight, Problem, StepRef, Workspace
+from emberge.contracts import Model, TrainingDetails
 from emberge.files import write_json, write_text
 from emberge.merging import MergeInput, Tokenizer, build_result, describe_base, open_model
 from emberge.model_folder import (

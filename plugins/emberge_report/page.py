@@ -24,7 +24,10 @@ _MOST_PANELS = 12
 # Origins of models whose colours are chosen first, as the first colours are the strongest.
 _STRONG_ORIGINS: tuple[ModelOrigin, ...] = ("merged", "trained", "chosen")
 _NOUNS: Mapping[ModelOrigin, str] = {
-    **{"trained": "training", "chosen": "choice", "merged": "merge", "changed": "changed model"}
+    "trained": "training",
+    "chosen": "choice",
+    "merged": "merge",
+    "changed": "changed model",
 }
 # Details of a model that are shown as a picture or a table already.
 _DRAWN_DETAILS = {"training_cost", "weights_by_layer", "last_loss", "seconds"}

@@ -12,6 +12,7 @@ PLAN = AdaptPlan(
     rows=2000,
     dev_rows=200,
     dev_units=200,
+    row_documents=1500,
     test_rows=300,
 )
 FACTS = DataFacts(

@@ -86,6 +86,7 @@ def _run_verb(words: list[str]) -> int:
     except KeyboardInterrupt as error:
         if verb.resumes:
             recipes = importlib.import_module("emberge.recipes")
+            # A note says that the last steps could not be saved.
             start = "what was saved" if hasattr(error, "__notes__") else "here"
             error.add_note(recipes.describe_continuation(getattr(options, "out", None), start))
         raise

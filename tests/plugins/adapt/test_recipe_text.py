@@ -148,7 +148,10 @@ def test_real_queries_search_all_documents() -> None:
     assert evaluated(steps)[0] == {"path": "real.csv", "documents": "$generated"}
     entry = {"path": "$parts", "split": "test", "documents": "$unique"}
     assert evaluated(steps_of(PLAN))[0] == entry
-    assert evaluated(steps_of(replace(PLAN, rows=9000)))[0] == {**entry, "limit_corpus": 5000}
+    assert evaluated(steps_of(replace(PLAN, row_documents=9000)))[0] == {
+        **entry,
+        "limit_corpus": 5000,
+    }
     assert steps_of(PLAN)["found"]["find_weights"]["data"]["documents"] == "$unique"
     assert "documents" not in evaluated(steps_of(replace(PLAN, tasks=("sts",))))[0]
 

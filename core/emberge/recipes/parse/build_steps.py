@@ -52,7 +52,7 @@ class _Group:
     """The ids of the groups that this group uses."""
 
     def name_by_labels(self) -> None:
-        """Name the instances by the unused variables that are texts and tell all of them apart, if any."""
+        """Name the instances by their labels: unused variables with a text of its own in each instance."""
         rows = [row.nodes for row, _ in self.options]
         labels = [name for name in rows[0] if name in self.unused and _are_labels(rows, name)]
         if labels and self.unused < self.variables:
@@ -271,7 +271,7 @@ class RecipeReader:
 
 
 def _are_labels(rows: Sequence[Mapping[str, Node]], name: str) -> bool:
-    """Return whether the variable is a text in each row, and no two are equal."""
+    """Return whether the variable has a text of its own in each row."""
     nodes = [row[name] for row in rows]
     texts = {node.value for node in nodes if isinstance(node, Scalar)}
     return len(texts) == len(rows) and all(isinstance(text, str) for text in texts)
