@@ -80,14 +80,16 @@ class Adaptation:
             shown = count_noun(self.further_documents, "further document")
             yield f"{plan.documents}: {shown}, in the test and (up to 500) where weights are found"
         test = count_noun(plan.test_rows, "row") if plan.test is None else str(plan.test)
+        dev = count_noun(plan.dev_rows, "dev row")
+        share = f"the base's share by {dev}; " if plan.finds_weights else ""
         among = ""
         if plan.searches_all_rows and plan.test is None:
             found, most = plan.row_documents, MOST_SEARCHED_DOCUMENTS
             all_of = "all" if found <= most else f"{most:,} of"
             among = f" among {all_of} {count_noun(found, 'document')}"
         yield (
-            f"held out: {test} to judge by{among}, {plan.dev_rows:,} to choose by; {plan.effort} effort: "
-            f"{count_noun(len(plan.member_shares), 'training')}, {count_noun(training.epochs, 'pass')} each, "
+            f"test: {test}{among}; {share}{plan.effort} effort: "
+            f"{count_noun(len(plan.member_shares), 'training')} of {count_noun(training.epochs, 'pass')}, "
             f"texts of up to {training.max_length} tokens"
         )
 

@@ -116,7 +116,7 @@ def test_what_comes_before_the_first_step_is_told(
         "loading rows",
         "loading the model",
         "tokenising",
-        "the first step is measured",
+        "measuring the first step",
     ]
     assert room.told[0][3] == "loading rows"
 

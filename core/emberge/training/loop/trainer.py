@@ -327,7 +327,7 @@ def fit(
     with open_session(
         job, work=work, store=store, machine=machine, progress=progress, warn=warn
     ) as session:
-        progress(0, 0, "", "the first step is measured")
+        progress(0, 0, "", "measuring the first step")
         log_metric = metric if session.ranks.is_first else _log_nothing
         if job.options.token_budget is None:
             log_metric("token_budget", float(session.encode_plan.token_budget), 0)
