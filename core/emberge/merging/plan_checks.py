@@ -10,7 +10,7 @@ from emberge.contracts import MergeStrategy, MergeTransform, PerModel, Stage, wa
 from emberge.errors import Problem, suggest
 from emberge.merging.chain import ModelOptions, simplify_name
 from emberge.merging.merge_plan import MergePlan
-from emberge.merging.request import MergeRequest
+from emberge.merging.request import MergeInput, MergeRequest
 from emberge.merging.template_checks import describe_omissions, describe_template_problems
 from emberge.model_folder import Checkpoint, JoinedFacts, ModelPair, TokenizerFiles, TrunkConfig
 from emberge.tensor_names import HEAD, TensorNames
@@ -197,6 +197,7 @@ def compare_folders(
     first = next(iter(members.values()), None)
     if request.template is None and first is not None and first.folder != template.folder:
         warnings += _name_template(template, members)
+    warnings += _name_repeated_models(request.inputs)
     warnings += facts.warnings
     base = checkpoints.get(request.base.name) if request.base is not None else None
     if base is not None:
@@ -238,6 +239,19 @@ def _find_other_experts(members: Mapping[str, Checkpoint]) -> Iterator[Problem]:
             f"'{first}' and '{other}' were upcycled apart, so experts of one number are not the same; merge "
             "models that were trained from one upcycled model"
         )
+
+
+def _name_repeated_models(inputs: Sequence[MergeInput]) -> Iterator[str]:
+    """Yield a line for each model that stands several times among the inputs, which weighs it more."""
+    names: dict[tuple[object, ...], list[str]] = {}
+    for model in inputs:
+        if model.folder is not None:
+            names.setdefault((model.folder, model.adapter, model.part), []).append(
+                f"'{model.name}'"
+            )
+    for same in names.values():
+        if len(same) > 1:
+            yield f"{join_some(same)}: one model, whose weight counts {len(same)} times"
 
 
 def _name_template(template: Checkpoint, members: Mapping[str, Checkpoint]) -> Iterator[str]:

@@ -72,6 +72,12 @@ def test_a_head_with_other_numbers_than_the_embedding_is_merged(
     assert any("lm_head" in line for line in plan(own, tied, template=tied).warnings)
 
 
+def test_a_model_that_is_given_twice_is_named(tmp_path: Path) -> None:
+    one = model(tmp_path / "one", {"w": torch.zeros(2)})
+    found = plan(one, inputs=(MergeInput("a", one), MergeInput("b", one)))
+    assert "'a', 'b': one model, whose weight counts 2 times" in found.warnings
+
+
 def test_a_wrapped_model_merges_with_a_bare_one(tmp_path: Path) -> None:
     bare = {"embed_tokens.weight": torch.zeros(4, 2), "layers.0.w": torch.zeros(2)}
     wrapped = {f"model.{n}": t + 2 for n, t in bare.items()} | {
