@@ -196,7 +196,7 @@ class AdaptOutcome(os.PathLike[str]):
         counts = details.changes.values()
         dropped, rows = sum(one.dropped for one in counts), sum(one.rows for one in counts)
         left_out = f"{dropped:,} of {count_noun(rows, 'row')} to train on"
-        return f"{left_out}: those that contain a query of the test or of the rows to choose by"
+        return f"{left_out}: those that contain a query of the test or of the dev rows"
 
     def _describe_forgetting(self) -> str:
         for one in self.evaluation.forgetting:
