@@ -131,7 +131,7 @@ class RunView:
         left = task.time_remaining
         parts = [
             f"{task.percentage:.0f}%",
-            f"{format_duration(left)} left" if left is not None else "",
+            f"{format_duration(left)} left" if left else "",
         ]
         parts += [str(task.fields["metric"]), str(task.fields["note"])]
         return ", ".join(filter(None, parts))
