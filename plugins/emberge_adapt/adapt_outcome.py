@@ -148,12 +148,16 @@ class AdaptOutcome(os.PathLike[str]):
         )
         if self.gain is None or base is None or model is None:
             return "unknown: the test has no score"
-        names = {task.metric for task in self.evaluation.tasks if task.domain == _IN_DOMAIN}
-        metric = " and ".join(sorted(names)).replace("ndcg", "nDCG").replace("_at_", "@")
+        tasks = [task for task in self.evaluation.tasks if task.domain == _IN_DOMAIN]
+        test = f"{count_noun(*self._count_test_units())} of the test"
+        if len(tasks) == 1 and tasks[0].note:
+            test = f"the test's {tasks[0].note}"
+        metric = " and ".join(sorted({task.metric for task in tasks}))
+        metric = metric.replace("ndcg", "nDCG").replace("_at_", "@")
         verdict = self.evaluation.conclude(self.gain)
         return (
-            f"{format_difference(self.gain)} points on {count_noun(*self._count_test_units())} of the test "
-            f"({metric} × 100, 95 %): base {100 * base:.1f}, model {100 * model:.1f}"
+            f"{format_difference(self.gain)} points on {test} ({metric} × 100, 95 %): "
+            f"base {100 * base:.1f}, model {100 * model:.1f}"
             f"{f'; {verdict}' if verdict.startswith('barely') else ''}"
         )
 
@@ -196,7 +200,7 @@ class AdaptOutcome(os.PathLike[str]):
         counts = details.changes.values()
         dropped, rows = sum(one.dropped for one in counts), sum(one.rows for one in counts)
         left_out = f"{dropped:,} of {count_noun(rows, 'row')} to train on"
-        return f"{left_out}: those that contain a query of the test or of the dev rows"
+        return f"{left_out}: those that repeat, or nearly repeat, a query of the test or of the dev rows"
 
     def _describe_forgetting(self) -> str:
         for one in self.evaluation.forgetting:

@@ -73,7 +73,8 @@ def describe_demand(verdict: Verdict, arm: str, other: str, *, less_is_better: b
     if verdict.demand == "better_than":
         by = f" by more than {count_noun(margin, 'point')}" if margin else ""
         claim, least, condition = f"must be better than {other}{by}", margin, "above"
-        doubt, meets_by_value = "may be chance", difference > margin
+        doubt = "is too uncertain" if margin else "may be chance"
+        meets_by_value = difference > margin
     else:
         by = f"be at most {count_noun(margin, 'point')}" if margin else "not be"
         claim, least, condition = f"must {by} worse than {other}", -margin, "at least"

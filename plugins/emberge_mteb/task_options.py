@@ -28,6 +28,15 @@ class TaskSource:
     """Function that returns the texts of the task's test data."""
     placeholders: Mapping[str, str]
     """Texts for `{instruction}` and `{prompt}`."""
+    is_local: bool = True
+
+    def describe(self) -> TaskInfo:
+        """Return the facts; a search in the user's own data has its size as note, unless it has limits."""
+        if self.info.note or self.info.kind != "retrieval" or not self.is_local:
+            return self.info
+        counts = Counter(role for role, _ in self.texts())
+        queries, documents = (count_noun(counts[role], role) for role in ("query", "document"))
+        return replace(self.info, note=f"{queries} among {documents}")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -202,6 +211,7 @@ def _build_hub_source(task: Any, scored_with: str | None) -> TaskSource:
         make,
         lambda: read_task_texts(make()),
         {"instruction": find_instruction(task)},
+        is_local=False,
     )
 
 

@@ -68,7 +68,8 @@ def test_the_screen_has_the_gain_with_its_interval_beside_the_best_training() ->
     alone = "bag.draw=1 alone 72.1, the model +0.9 [-0.2, +2.1]"
     assert screen["single"] == f"{alone}; its model without the merge: out/bag.draw=1"
     assert screen["left out"] == (
-        "40 of 350 rows to train on: those that contain a query of the test or of the dev rows"
+        "40 of 350 rows to train on: those that repeat, or nearly repeat, a query of the test or of the dev "
+        "rows"
     )
     assert screen["model"] == "out/model"
     assert screen["tables"] == "out/scores/scores.md"

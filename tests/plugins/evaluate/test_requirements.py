@@ -66,6 +66,8 @@ BETTER = "new must be better than old"
 LOSE = "new must lose at most {} points against old on tasks elsewhere: it {} (one-sided, at 95%)"
 AT = " (one-sided lower bound {} at 95%, must be {})"
 CHANCE = f"{BETTER} on retrieval: +0.50 points may be chance{AT.format('-…', 'above 0')}"
+UNSURE = f"{BETTER} by more than 0.1 points on all: +0.50 points is too uncertain"
+UNSURE += AT.format("-…", "above +0.1")
 TOO_LITTLE = f"{BETTER} by more than 1 point on all: +0.50 points{AT.format('+0.50', 'above +1')}"
 ENOUGH = f"{BETTER} on all: +2.00 points{AT.format('+2.00', 'above 0')}"
 UNCERTAIN = "new must be at most 0.1 points worse than old on all: +0.50 points is too uncertain"
@@ -79,6 +81,7 @@ HAS_LOST = LOSE.format(3, "lost 2.00 points, at worst it lost 2.00")
     ("gain", "options", "met", "text"),
     [
         (0.005 + NOISE, {"better_than": "$old", "tasks": "retrieval"}, False, CHANCE),
+        (0.005 + NOISE, {"better_than": "$old", "margin": 0.1}, False, UNSURE),
         (0.005, {"better_than": "$old", "margin": 1.0}, False, TOO_LITTLE),
         (0.02, {"better_than": "$old"}, True, ENOUGH),
         (0.005 + NOISE, {"not_worse_than": "$old", "margin": 0.1}, False, UNCERTAIN),
