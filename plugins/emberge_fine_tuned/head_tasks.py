@@ -36,7 +36,7 @@ def build_head(width: int, outputs: int, *, of_tokens: bool) -> nn.Sequential:
 
 @dataclass(frozen=True, slots=True)
 class TaskInput:
-    """Input of a row: its texts (several for choices and windows) and its target.
+    """Input of a row: its texts (several for windows) and its target.
 
     `word_positions` has for each word the position of its first token, or -1 if the word was cut off.
     `windows` locate the tokens of a passage.
@@ -158,30 +158,6 @@ class Regression(HeadTask):
         return list(batch.logits[:, 0].float().nan_to_num().tolist())
 
 
-class MultipleChoice(HeadTask):
-    """Kind of task with one of several choices for each row: the one with the highest logit."""
-
-    def read_inputs(self, rows: Rows, *, training: bool) -> list[TaskInput]:
-        asked = [
-            row.text if row.second is None else f"{row.text}\n{row.second}"
-            for row in rows
-            for _ in row.choices
-        ]
-        texts = iter(self.tokenise(asked, [c for row in rows for c in row.choices]))
-        return [TaskInput(row, tuple(next(texts) for _ in row.choices), row.gold) for row in rows]
-
-    def compute_loss(self, batch: HeadBatch) -> Tensor:
-        choices = zip(self._split_by_row(batch), batch.targets, strict=True)
-        return torch.stack([F.cross_entropy(one, target) for one, target in choices]).mean()
-
-    def predict(self, batch: HeadBatch) -> list[Any]:
-        return [int(choices.argmax()) for choices in self._split_by_row(batch)]
-
-    def _split_by_row(self, batch: HeadBatch) -> Sequence[Tensor]:
-        sizes = [len(item.texts) for item in batch.inputs]
-        return torch.split_with_sizes(batch.logits[:, 0].float(), sizes)
-
-
 class Words(HeadTask):
     """Kind of task with a class for each word, predicted at its first token."""
 
@@ -287,7 +263,6 @@ HEAD_TASKS: dict[str, type[HeadTask]] = {
     "regression": Regression,
     "tokens": Words,
     "span": Spans,
-    "choice": MultipleChoice,
 }
 
 

@@ -14,7 +14,7 @@ from emberge_fine_tuned.options import TaskEntry, TaskRowSource
 COLLECTIONS = {
     "glue": ("cola", "sst2", "mrpc", "stsb", "qqp", "mnli", "qnli", "rte"),
     "xtreme": ("xnli", "paws_x", "udpos", "pan_x"),
-    "xtreme_r": ("xnli", "xcopa", "udpos", "pan_x", "xquad", "mlqa", "tydiqa"),
+    "xtreme_r": ("xnli", "udpos", "pan_x", "xquad", "mlqa", "tydiqa"),
     "bidirlm": ("xnli", "paws_x", "math_shepherd", "code_complexity", "seahorse", "pan_x", "udpos"),
 }
 
@@ -52,7 +52,7 @@ def _build_task(name: str, stated: Mapping[str, Any]) -> TaskEntry:
     rows: dict[str, Any] = {"hub": options.pop("hub"), "subset": options.pop("subset", None)}
     dev = options.pop("dev", {"split": "validation"})
     tests: dict[str, Any] = {**rows, "split": "test", **options.pop("tests", {})}
-    for option in {"label", "labels", "choices"} & options.keys():
+    for option in {"label", "labels"} & options.keys():
         options[option] = tuple(options[option].split())
     return TaskEntry(
         name=name,

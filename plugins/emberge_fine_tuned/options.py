@@ -21,7 +21,7 @@ from emberge import (
 )
 
 _DEFAULT_STEPS = 1000
-HeadKind = Literal["classification", "regression", "tokens", "span", "choice"]
+HeadKind = Literal["classification", "regression", "tokens", "span"]
 Metric = Literal[
     "accuracy", "macro_f1", "f1", "matthews", "spearman", "entity_f1", "span_f1", "exact_match"
 ]
@@ -31,7 +31,6 @@ METRICS: dict[HeadKind, tuple[Metric, ...]] = {
     "regression": ("spearman",),
     "tokens": ("macro_f1", "accuracy", "entity_f1"),
     "span": ("span_f1", "exact_match"),
-    "choice": ("accuracy",),
 }
 
 
@@ -78,11 +77,11 @@ class TaskEntry:
     """Task with rows of its own: files of any known format, or hub datasets.
 
     `head` is the kind of prediction to learn: `classification`, `regression`, `tokens` (a label for each word
-    of a list), `span` (the answer to the question `text` in the passage `second`, with `label` as in SQuAD:
-    `{text, answer_start}`) or `choice` (one of the columns in `choices`). Settings are chosen on `dev`;
-    without it a tenth of the training rows is held out for this. Every set in `test` has its own score, and
-    the task's score is their mean. With one test set for each language this measures cross-lingual transfer.
-    With `columns: test` each test set has its own column `task/set` instead of the mean.
+    of a list) or `span` (the answer to the question `text` in the passage `second`, with `label` as in SQuAD:
+    `{text, answer_start}`). Settings are chosen on `dev`; without it a tenth of the training rows is held out
+    for this. Every set in `test` has its own score, and the task's score is their mean. With one test set for
+    each language this measures cross-lingual transfer. With `columns: test` each test set has its own column
+    `task/set` instead of the mean.
 
     The columns `text` and `second` may have images and clips, written as in the rows of a training:
     `{image: path}`, `{audio: path}`, `{parts: [{image: path}, "a text"]}`, or the images and sound of a hub
@@ -101,8 +100,6 @@ class TaskEntry:
     """Column of the second text of a pair."""
     label: tuple[str, ...] = ("label",)
     """Column of the label, number, list of labels or answers; several columns of numbers are averaged."""
-    choices: tuple[str, ...] = ()
-    """Columns of the texts to choose from, or one column with a list of them."""
     labels: tuple[str, ...] = ()
     """Labels in the order of the head's outputs; by default the sorted labels of the training rows."""
     metric: Metric | None = None
@@ -120,8 +117,6 @@ class TaskEntry:
         head = self.head
         if self.scored_by not in METRICS[head]:
             yield f"metric: head {head} has no {self.metric}; choose of {', '.join(METRICS[head])}"
-        if (head == "choice") != bool(self.choices):
-            yield "choices: `choices` and head: choice belong together; name the columns of the choices"
         if not self.label or (len(self.label) > 1 and head != "regression"):
             yield "label: it is one column, or several whose mean is learned with head: regression"
         if head == "span" and self.second is None:

@@ -104,18 +104,17 @@ class Answers:
 
 @dataclass(frozen=True, slots=True)
 class TaskRow:
-    """One row: a text, perhaps its second text, words or choices, and its gold label.
+    """One row: a text, perhaps its second text or words, and its gold label.
 
     Images and clips are references within the texts (see `emberge.join_parts`). `words` has the first
-    character and the end of each word in `text`. `gold` is a label, a number, a label for each word, answers,
-    or the position of the right choice.
+    character and the end of each word in `text`. `gold` is a label, a number, a label for each word, or
+    answers.
     """
 
     text: str
-    gold: str | float | tuple[str, ...] | Answers | int
+    gold: str | float | tuple[str, ...] | Answers
     second: str | None = None
     words: tuple[tuple[int, int], ...] = ()
-    choices: tuple[str, ...] = ()
 
     @property
     def labels(self) -> tuple[str, ...]:
@@ -218,7 +217,7 @@ class _StoredRow:
 
 
 def _read_word(value: Any, name: str) -> str:
-    """Return a word, label or choice as text; refuse a value that is neither text nor a finite number."""
+    """Return a word or label as text; refuse a value that is neither text nor a finite number."""
     if not isinstance(value, str | int | float) or value != value:
         raise _UnfitError(f"'{name}' has {value!r} where a word or a number belongs"[:200])
     return strip_media_marks(str(value))
@@ -280,20 +279,9 @@ def _parse_answers(row: _StoredRow) -> TaskRow:
     return TaskRow(question, Answers(texts, start), passage)
 
 
-def _parse_choice(row: _StoredRow) -> TaskRow:
-    label, text = row.entry.label[0], str(row.gold)
-    columns = [row.read(name, "choices") for name in row.entry.choices]
-    listed = columns[0] if len(columns) == 1 and isinstance(columns[0], list | tuple) else columns
-    choices = tuple(_read_word(choice, row.entry.choices[0]) for choice in listed)
-    if not text.isdecimal() or int(text) >= len(choices):
-        raise _UnfitError(f"'{label}' is {text!r}, and there are {len(choices)} choices, from 0")
-    return TaskRow(row.first, int(text), row.second, choices=choices)
-
-
 _PARSERS: Mapping[str, Callable[[_StoredRow], TaskRow]] = {
     "classification": _parse_label,
     "regression": _parse_number,
     "tokens": _parse_words,
     "span": _parse_answers,
-    "choice": _parse_choice,
 }

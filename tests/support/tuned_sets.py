@@ -39,9 +39,6 @@ def rows(count: int, seed: int) -> list[dict[str, Any]]:
                     "text": [words[place]],
                     "answer_start": [sum(len(word) + 1 for word in words[:place])],
                 },
-                "right": SIDES[side][drawn.randrange(4)],
-                "wrong": SIDES[1 - side][drawn.randrange(4)],
-                "place": 0,
             }
         )
     return found

@@ -211,35 +211,6 @@ def test_answers_are_those_of_a_plain_loop(euro: Path, folder: Path, tmp_path: P
     assert mine.score == pytest.approx(sum(right) / len(right), abs=1e-6)
 
 
-def test_a_choice_is_that_of_a_plain_loop(euro: Path, folder: Path, tmp_path: Path) -> None:
-    from transformers import EuroBertForSequenceClassification
-
-    class Choosing(torch.nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.one = EuroBertForSequenceClassification.from_pretrained(
-                euro, num_labels=1, classifier_pooling="mean"
-            )
-            load_head(self.one, 1)
-
-        def forward(self, gold: Any = None, **features: Any) -> Any:
-            logits = self.one(**features).logits.view(-1, 2)
-            loss = None if gold is None else torch.nn.functional.cross_entropy(logits, gold)
-            return type("Out", (), {"logits": logits, "loss": loss})
-
-    def tokenise(chosen: Sequence[Any]) -> Any:
-        asked = [row["text"] for row in chosen for _ in range(2)]
-        options = [row[name] for row in chosen for name in ("right", "wrong")]
-        return {**padded(euro, asked, options), "gold": torch.zeros(len(chosen), dtype=torch.int64)}
-
-    plain = plain_loop(Choosing(), tokenise, folder)
-    with torch.no_grad():
-        found = plain(**tokenise(read(folder, "test"))).logits.argmax(-1)
-    entry = task(folder, head="choice", choices=("right", "wrong"), label=("place",))
-    (mine,) = scored(tuner(entry, eval_steps=STEPS), euro, tmp_path)
-    assert mine.score == pytest.approx((found == 0).double().mean().item(), abs=1e-6)
-
-
 def test_a_causal_model_is_read_at_its_last_token(folder: Path, tmp_path: Path) -> None:
     from transformers import AutoModel
 

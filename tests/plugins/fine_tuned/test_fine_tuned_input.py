@@ -72,10 +72,6 @@ def test_rows_that_do_not_fit_are_named_with_their_line(
     (answer, *_) = problems(**span, test=write(tmp_path, "c.jsonl", moved))
     assert "c.jsonl:1: " in answer
     assert "900" in answer
-    choice = {"head": "choice", "choices": ["right", "wrong"], "label": "place"}
-    assert problems(**choice) == []
-    (third, *_) = problems(**choice, test=write(tmp_path, "d.jsonl", {"place": 2}))
-    assert "d.jsonl:1: " in third
     (tmp_path / "empty.jsonl").write_text("\n")
     (empty,) = problems(dev="./empty.jsonl")
     assert "empty.jsonl" in empty
@@ -107,7 +103,6 @@ def test_more_labels_than_the_head_has_are_named(problems: Callable[..., list[st
 
 def test_options_that_contradict_each_other_are_refused(problems: Callable[..., list[str]]) -> None:
     assert "macro_f1" in problems(metric="spearman")[0]
-    assert "`choices`" in problems(head="choice")[0]
     assert "`second`" in problems(head="span", label="answers")[0]
     assert "'other'" in problems(start="other")[0]
     for option, value in (
