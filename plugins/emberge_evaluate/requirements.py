@@ -81,9 +81,10 @@ def describe_demand(verdict: Verdict, arm: str, other: str, *, less_is_better: b
         doubt, meets_by_value = "is too uncertain", difference >= -margin
     unit = "points of gain" if less_is_better else "points"
     doubt = f" {doubt}" if meets_by_value and not verdict.met else ""
+    bound = round(100 * verdict.lower_bound, 2) + 0.0  # no -0.00
     return (
         f"{arm} {claim} on {verdict.tasks}: {difference:+.2f} {unit}{doubt} (one-sided "
-        f"lower bound {100 * verdict.lower_bound:+.2f} at 95%, must be {condition} "
+        f"lower bound {bound:+.2f} at 95%, must be {condition} "
         f"{f'{least:+g}' if least else '0'})"
     )
 

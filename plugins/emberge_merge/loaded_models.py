@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -17,6 +17,8 @@ from emberge.wording import count_noun, make_file_name
 # Methods of mergekit that have no weights; for the others a weight is 1 by default.
 _WITHOUT_WEIGHTS = {"arcee_fusion", "karcher", "model_stock", "nearswap", "passthrough"}
 _WITHOUT_WEIGHTS |= {"ram", "ramplus_tl", "sce", "slerp"}
+# Parameters of mergekit that are shares; it takes any number, and merges to nonsense.
+_FRACTIONS = {"density", "t"}
 
 
 def place_loaded_models(
@@ -80,8 +82,9 @@ def build_mergekit_config(
     and anything else is one value for all.
 
     Raises:
-        RecipeError: if a list has another length, or a model is a mapping.
+        RecipeError: if a list has another length, a share lies outside 0 to 1, or a model is a mapping.
     """
+    _require_fractions(parameters)
     names = [_name_for_mergekit(model) for model in models]
     base = None if base_model is None else _name_for_mergekit(base_model)
     if method == "slerp":
@@ -109,6 +112,16 @@ def build_mergekit_config(
     entries = [{"model": name, "parameters": values[n]} for n, name in enumerate(names)]
     config = {"merge_method": method, "models": entries, "parameters": shared}
     return config if base is None else {**config, "base_model": base}
+
+
+def _require_fractions(parameters: Mapping[str, Any]) -> None:
+    """Require that no parameter that is a share has a number outside 0 to 1, in a list or a mapping either."""
+    for key in _FRACTIONS & parameters.keys():
+        value = parameters[key]
+        values = value.values() if isinstance(value, Mapping) else value
+        for one in values if isinstance(values, Iterable) else [values]:
+            if isinstance(one, int | float) and not 0 <= one <= 1:
+                raise RecipeError(f"parameters['{key}']: {one:g} lies outside 0 to 1")
 
 
 def _name_for_mergekit(model: str | os.PathLike[str]) -> str:

@@ -87,6 +87,7 @@ def test_loaded_models_take_strategies_too(
         ("linear", {"parameters": {"weight": [1.0]}}, "1 value for 2 models"),
         ("linear", {"models": [{"model": "one"}, "two"]}, "a model is no mapping"),
         ("linear", {"parameters": {"densty": 0.5}}, "^merge method .* has no parameter 'densty'"),
+        ("ties", {"parameters": {"density": [0.5, -0.5]}}, "-0.5 lies outside 0 to 1"),
     ],
 )
 def test_a_call_of_mixed_or_wrong_parameters_is_refused_before_models_are_saved(
