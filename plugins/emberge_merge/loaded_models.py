@@ -115,7 +115,7 @@ def build_mergekit_config(
 
 
 def _require_fractions(parameters: Mapping[str, Any]) -> None:
-    """Require that no parameter that is a share has a number outside 0 to 1, in a list or a mapping either."""
+    """Require that no share among the parameters, their lists and mappings lies outside 0 to 1."""
     for key in _FRACTIONS & parameters.keys():
         value = parameters[key]
         values = value.values() if isinstance(value, Mapping) else value

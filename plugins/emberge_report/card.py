@@ -85,9 +85,9 @@ def write_card(
     Relative references in the artifact start at `recipe_folder`.
     """
     origin, origin_link = find_chosen_merge(artifact, link, recipe_folder)
-    parents, roots, data = trace_ancestry(origin, origin_link, recipe_folder)
+    parents, roots, data, inherited = trace_ancestry(origin, origin_link, recipe_folder)
     choice = {} if origin is artifact else artifact.to_record()["details"]
-    warnings = tuple(map(hide_folders, artifact.warnings))
+    warnings = tuple(map(hide_folders, (*artifact.warnings, *inherited)))
     facts = CardFacts(
         name=str(record.get("step") or link.name),
         artifact=replace(origin, size=artifact.size, warnings=warnings),

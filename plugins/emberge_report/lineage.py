@@ -57,11 +57,15 @@ class TrainingSet:
 
 
 class Ancestry(NamedTuple):
-    """Ancestry of a model: its parents, its oldest ancestors up to those of known licence, and its data."""
+    """Ancestry of a model: its parents, its oldest ancestors up to those of known licence, and its data.
+
+    `warnings` are those of steps that changed an ancestor, such as a trimmed vocabulary, after its name.
+    """
 
     parents: tuple[Parent, ...]
     roots: tuple[Parent, ...]
     data: tuple[TrainingSet, ...]
+    warnings: tuple[str, ...]
 
 
 # A step's result, and its folder.
@@ -213,8 +217,12 @@ def trace_ancestry(artifact: Artifact, folder: Path, recipe_folder: Path | None)
         if result is None:
             roots.setdefault(parent.reference or parent.name, parent)
     parents = _ModelFinder(folder.parent, recipe_folder).find_parents(artifact)
+    changed = [(one, path) for one, path in results[1:] if one.origin == "changed"]
     return Ancestry(
-        _tell_apart(parents), _tell_apart(tuple(roots.values())), _join_training_data(results)
+        _tell_apart(parents),
+        _tell_apart(tuple(roots.values())),
+        _join_training_data(results),
+        tuple(f"{path.name}: {warning}" for one, path in changed for warning in one.warnings),
     )
 
 

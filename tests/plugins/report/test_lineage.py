@@ -71,9 +71,10 @@ def test_a_model_that_another_run_made_goes_back_to_what_its_record_names(tmp_pa
     made = tmp_path / "earlier" / "tuned"
     made.mkdir(parents=True)
     base = {"name": "small", "reference": "acme/small"}
-    record = {"kind": "model", "parents": ["small"], "base": base}
-    (made / "artifact.json").write_text(json.dumps(record))
+    record = {"kind": "model", "parents": ["small"], "base": base, "warnings": ["it is cut"]}
+    (made / "artifact.json").write_text(json.dumps({**record, "origin": "changed"}))
     soup = write_result(tmp_path / "soup", "./earlier/tuned", {})
+    assert find_ancestry(soup, tmp_path).warnings == ("tuned: it is cut",)
     assert [one.bases for one in find_ancestry(soup, tmp_path).roots] == [("acme/small",)]
     unseen = find_ancestry(soup, tmp_path / "elsewhere").roots
     assert [one.name for one in unseen] == ["tuned"]

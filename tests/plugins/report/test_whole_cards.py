@@ -161,6 +161,6 @@ def test_what_a_record_does_not_state_is_not_in_the_card(berts: list[Path], tmp_
     text = card_of(tmp_path / "full", fingerprint=None, component=None, recipe=None)
     made = text.partition("## How to make it again")[2]
     assert made.split() == [
-        *["The", "same", "recipe", "with", "the", "same", "inputs."],
+        *["With", "the", "same", "recipe", "or", "command,", "and", "the", "same", "inputs:"],
         *ROWS.split(),
     ]
