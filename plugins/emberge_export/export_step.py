@@ -119,7 +119,7 @@ class Export(Step):
                 raise CheckpointError(f"'{model.name}': {_STATIC}")
             _require_finite_weights(folder)
             copy_model(folder, workspace.folder)
-        _state_longest_text(workspace.folder)
+        _write_longest_text(workspace.folder)
         figures = self._write_files(workspace)
         _require_equal_embeddings(model.name, figures)
         details = {"exported": {key: dataclasses.asdict(one) for key, one in figures.items()}}
@@ -190,7 +190,7 @@ class Parity:
         return cls(file, round(size / 1e6, 2), len(embeddings), mean, least)
 
 
-def _state_longest_text(folder: Path) -> None:
+def _write_longest_text(folder: Path) -> None:
     """Write the model's longest text into its tokenizer's config, by which other programs cut texts."""
     limit = TextLimit.read(folder)
     path = limit.trunk / "tokenizer_config.json"

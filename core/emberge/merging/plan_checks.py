@@ -91,6 +91,8 @@ def _find_link_problems(
     """Yield the problems of a link for the models that reach it."""
     if models and len(models) not in link.arity:
         yield Problem(_explain_arity(link, len(models)))
+    if isinstance(link, MergeStrategy) and link.is_empty:
+        yield Problem(f"'{link.name_in_messages}' has neither a formula nor a merge; define one")
     if link.base_policy == "required" and not has_base:
         yield Problem(f"'{link.name_in_messages}' needs a base; name it under 'base'")
     for text in link.problems(models, groups):
@@ -246,9 +248,8 @@ def _name_repeated_models(inputs: Sequence[MergeInput]) -> Iterator[str]:
     names: dict[tuple[object, ...], list[str]] = {}
     for model in inputs:
         if model.folder is not None:
-            names.setdefault((model.folder, model.adapter, model.part), []).append(
-                f"'{model.name}'"
-            )
+            content = model.fingerprint or (model.folder.resolve(), model.adapter)
+            names.setdefault((content, model.part), []).append(f"'{model.name}'")
     for same in names.values():
         if len(same) > 1:
             yield f"{join_some(same)}: one model, whose weight counts {len(same)} times"

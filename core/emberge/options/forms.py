@@ -118,7 +118,8 @@ class Schedule(Form):
     @property
     def words(self) -> str:
         over = ", tensors or models" if self.type is PerModel else " or tensors"
-        return f"a number that may vary over depth{over}"
+        limits = "" if self.within is None else f" from {self.within[0]:g} to {self.within[1]:g}"
+        return f"a number{limits} that may vary over depth{over}"
 
 
 @dataclass(frozen=True)
@@ -363,8 +364,8 @@ def read_options(owner: type) -> Mapping[str, Option]:
     Options of one class come in the order of their declaration.
 
     Raises:
-        PluginError: if a field's type cannot be found or expressed in a recipe; names the class and the
-            field.
+        PluginError: if a field has no type, or one that cannot be found or expressed in a recipe; names the
+            class and the field.
     """
     if owner in _OPTIONS_BY_CLASS:
         return _OPTIONS_BY_CLASS[owner]
@@ -380,6 +381,19 @@ def read_options(owner: type) -> Mapping[str, Option]:
         for name in inspect.get_annotations(class_):
             if name in fields and name not in options:
                 options[name] = _read_option(class_, fields[name])
+    for name, value in vars(owner).items():
+        is_known = any(name in inspect.get_annotations(c) for c in owner.__mro__)
+        is_known = is_known or any(name in vars(base) for base in owner.__mro__[1:])
+        if (
+            name.islower()
+            and name[0] != "_"
+            and not is_known
+            and isinstance(value, int | float | str)
+        ):
+            raise PluginError(
+                f"{owner.__module__}.{owner.__qualname__}: '{name}' has no type, so it is no option; write "
+                f"{name}: {type(value).__name__} = {value!r}, or ClassVar if it is none"
+            )
     return _OPTIONS_BY_CLASS.setdefault(owner, types.MappingProxyType(options))
 
 

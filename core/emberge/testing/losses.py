@@ -34,7 +34,8 @@ def check_loss(
     """Check a loss against the laws of training, with and without other rows' texts as negatives.
 
     Always checked: the loss is a pure function with a finite value and finite gradients, also for zero
-    vectors and equal texts. It needs no columns but those that it declares. The order of rows, and the
+    vectors and equal texts. It needs no columns but those that it declares,
+    and learns from rows that have these. The order of rows, and the
     content and number of places that `valid` masks, do not matter. The loss does not apply its own `weight`,
     as the runner does. Gradients through the gradient cache, in chunks of any size, equal those of one pass.
     A loss that gathers gives the same gradients with two ranks as with one.
@@ -134,6 +135,10 @@ class _LossTrial:
             value, grad = self.compute_gradient(case)
             assert torch.isfinite(value), f"finite: the loss is {float(value)} on {name}"
             assert torch.isfinite(grad).all(), f"finite: the gradient is not, on {name}"
+            is_bare = name == "a plain batch" and not batch.in_batch and not batch.negative.shape[1]
+            assert grad.any() or not is_bare, (
+                "needs: rows without negatives teach it nothing, so `needs` must have contrast"
+            )
 
     def check_order(self) -> None:
         order = torch.tensor([3, 0, 5, 1, 4, 2])

@@ -67,10 +67,13 @@ class Objective:
         for loss in self._losses[dataset]:
             if cross_rank in (None, loss.cross_rank):
                 value = loss(embeddings)
+                name = f"the loss {type(loss).__name__} of dataset '{dataset}'"
+                if not isinstance(value, Tensor) or not value.requires_grad:
+                    raise PluginError(f"{name} must return a tensor with a gradient, not {value!r}")
                 if value.ndim:
                     raise PluginError(
-                        f"the loss {type(loss).__name__} of dataset '{dataset}' has the shape "
-                        f"{list(value.shape)}; it must be one number: take the mean over rows"
+                        f"{name} has the shape {list(value.shape)}; it must be one number: take the mean "
+                        "over rows"
                     )
                 total = total + loss.weight * value
         return total

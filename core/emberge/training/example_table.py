@@ -23,28 +23,14 @@ from emberge.contracts import (
     take_rows,
 )
 from emberge.encoding import TEXTS_AT_ONCE, Ragged, RaggedWriter, find_document_prompt
-from emberge.errors import DataError, PluginError
+from emberge.errors import DataError
 from emberge.files import fill_once
 from emberge.hashes import hash_texts
 from emberge.training.fit_options import Progress, ReadGuide, TextOptions
+from emberge.training.loss_problems import COLUMNS_NEEDED
 
 TABLE_VERSION = 3
 ARRAY_NAMES = ("starts", "entries", "positive_counts", "scores", "labels", "text_ids")
-# Columns that a loss may need, in words, with a remedy for rows that lack them.
-COLUMNS_NEEDED = {
-    "negative": ("negative", "add hard negatives or choose another loss"),
-    "contrast": (
-        "negative of its own",
-        "add hard negatives, or take other rows' texts with negatives: in_batch",
-    ),
-    "judgement": (
-        "negative of its own and no score",
-        "add hard negatives, for a loss of which text fits needs texts that do not",
-    ),
-    "label": ("label", "name the column, or choose another loss"),
-    "positive_score": ("score", "name the score column, or choose another loss for this task"),
-    "negative_score": ("score of its negatives", "score them by a teacher, or choose another loss"),
-}
 
 
 @dataclass(frozen=True)
@@ -128,15 +114,9 @@ class ExampleTable:
 
         Raises:
             DataError: if there are such rows; names dataset, row, and remedy.
-            PluginError: if the loss needs a column that trainings do not offer.
         """
         row_numbers = take_rows(rows)
         for need in sorted(needs):
-            if need not in COLUMNS_NEEDED:
-                raise PluginError(
-                    f"loss '{loss}' needs '{need}', which trainings do not offer; they offer "
-                    f"{', '.join(COLUMNS_NEEDED)}"
-                )
             words, advice = COLUMNS_NEEDED[need]
             lacking = row_numbers[self._find_lacking(need, row_numbers, in_batch)]
             if len(lacking):

@@ -18,6 +18,22 @@ from emberge.contracts import (
     list_losses,
 )
 
+# Columns that a loss may need, in words, with a remedy for rows that lack them.
+COLUMNS_NEEDED = {
+    "negative": ("negative", "add hard negatives or choose another loss"),
+    "contrast": (
+        "negative of its own",
+        "add hard negatives, or take other rows' texts with negatives: in_batch",
+    ),
+    "judgement": (
+        "negative of its own and no score",
+        "add hard negatives, for a loss of which text fits needs texts that do not",
+    ),
+    "label": ("label", "name the column, or choose another loss"),
+    "positive_score": ("score", "name the score column, or choose another loss for this task"),
+    "negative_score": ("score of its negatives", "score them by a teacher, or choose another loss"),
+}
+
 
 def find_loss_problems(
     losses: PerDataset[tuple[AnyLoss, ...]], info: DatasetInfo, *, scored: bool = True
@@ -57,6 +73,9 @@ def _find_fit_problems(loss: AnyLoss, info: DatasetInfo, scored: bool) -> Iterat
             f"{name} compares texts, and dataset '{info.name}' (text) has single ones; give a token loss "
             "(mlm) or embedding_distillation under by_task: {text: …}, or name its columns as pairs"
         )
+    for need in sorted(loss.needs - COLUMNS_NEEDED.keys()):
+        offered = ", ".join(COLUMNS_NEEDED)
+        yield f"{name} needs '{need}', which trainings do not offer; they offer {offered}"
     if "positive_score" in loss.needs and not scored:
         yield (
             f"{name} needs scores, which dataset '{info.name}' ({info.task}) does not have; choose "

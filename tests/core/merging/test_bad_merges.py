@@ -180,7 +180,7 @@ BROKEN: dict[str, tuple[Callable[[Path], None], str, str]] = {
     "numbers too large for their dtype": (
         large_numbers,
         "--dtype float16",
-        f"^{NAME}: merging gives values that float16 cannot hold, or above 1.8e19; choose another",
+        f"^{NAME}: merging gives NaN, or values that float16 cannot hold or above 1.8e19; choose another",
     ),
     # Compiled kernels need less than torch.
     "no memory for a row": (

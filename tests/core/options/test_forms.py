@@ -89,9 +89,17 @@ class Odd(Sampler):
     rule: Callable[[int], Odd] | Plugins = field(default=print)  # type: ignore[assignment]
 
 
+@dataclass(frozen=True, kw_only=True)
+class Bare(Sampler):
+    """Has a field without a type, which is none to a dataclass."""
+
+    cut = 0.2
+
+
 @pytest.mark.parametrize(
     ("owner", "said"),
     [
+        (Bare, "Bare: 'cut' has no type, so it is no option; write cut: float = 0.2"),
         (
             Hidden,
             "Hidden: the type of option 'share' names 'Decimal', which is not there when the plugin runs; "

@@ -103,6 +103,10 @@ class _Off(Loss):
     def _ranks(self, e: Embeddings, pull: Tensor) -> Tensor:
         return -_mean(e, pull) * (2 if _origin(e) == "gathered" else 1)
 
+    def _needs(self, e: Embeddings, pull: Tensor) -> Tensor:
+        own = e.negative.shape[1] or e.in_batch
+        return 1 - _mean(e, pull if own else pull * 0)
+
     def _one_row(self, e: Embeddings, pull: Tensor) -> Tensor:
         return -_mean(e, pull) * (len(pull) - 1) / (len(pull) - 1 or torch.nan)
 
@@ -114,7 +118,7 @@ FAULTS = sorted(
 )
 LAWS = (
     *("scalar", "finite", "pure", "order of rows", "padding"),
-    *("weight", "lengths", "cache", "ranks"),
+    *("weight", "lengths", "cache", "ranks", "needs"),
 )
 
 

@@ -85,6 +85,18 @@ class TensorJob(ABC):
         """The compiled kernels that the job works with, if it does."""
         return None
 
+    def _require_merged(self, merged: Any, expected: Tensor) -> None:
+        """Require that what a strategy returned is a tensor with the shape of a model's rows.
+
+        Raises:
+            ValueError: if it is none, or has another shape.
+        """
+        name = f"{type(self.chain.links[-1]).__name__} must return"
+        if not hasattr(merged, "dtype"):
+            raise ValueError(f"{name} a tensor, not {merged!r}")
+        if merged.numel() != expected.numel():
+            raise ValueError(f"{name} the shape {list(expected.shape)}, not {list(merged.shape)}")
+
     @property
     def unusable(self) -> str:
         """The error message, without the tensor's name, for numbers that are not usable."""
@@ -268,9 +280,8 @@ class MergeJob(TensorJob):
         with self._name_in_errors():
             merged = self.chain.merge(self._split_by_link(all_measures), block, self.spec.dtype)
             block.rows.check_rest()
-            if not isinstance(merged, np.ndarray) and merged.numel() != len(rows) * self.grid[1]:
-                name, shape = type(self.chain.links[-1]).__name__, list(block.tensors.shape[1:])
-                raise ValueError(f"{name} must return the shape {shape}, not {list(merged.shape)}")
+            if not isinstance(merged, np.ndarray):
+                self._require_merged(merged, block.tensors[0])
         encoded = encode_rows(merged, self.spec.dtype)
         if isinstance(encoded, np.ndarray):
             assert self.kernels is not None
@@ -285,8 +296,8 @@ class MergeJob(TensorJob):
     @property
     def unusable(self) -> str:
         return (
-            f"merging gives values that {self.spec.dtype} cannot hold, or above 1.8e19; choose another "
-            "out_dtype or smaller weights"
+            f"merging gives NaN, or values that {self.spec.dtype} cannot hold or above 1.8e19; choose "
+            "another out_dtype or smaller weights, or mend the strategy"
         )
 
     @contextmanager

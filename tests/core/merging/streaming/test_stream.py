@@ -6,6 +6,7 @@ import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -130,6 +131,14 @@ def test_options_are_resolved_by_depth_name_and_model() -> None:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Forget(MergeStrategy):
+    """Forget to return what was merged."""
+
+    def merge(self, block: Block, stats: Stats) -> Tensor:
+        return None  # type: ignore[return-value]
+
+
+@dataclass(frozen=True, kw_only=True)
 class Stack(MergeStrategy):
     """Give the rows of all models."""
 
@@ -137,10 +146,15 @@ class Stack(MergeStrategy):
         return block.tensors
 
 
-def test_a_strategy_that_returns_another_shape_is_named_with_both_shapes() -> None:
-    message = r"^w: Stack must return the shape \[2, 3\], not \[4, 2, 3\]$"
-    with pytest.raises(CheckpointError, match=message):
-        merge_state_dicts([{"w": torch.ones(2, 3)}] * 4, [Stack()])
+@pytest.mark.parametrize(
+    ("strategy", "message"),
+    [(Stack(), r"the shape \[2, 3\], not \[4, 2, 3\]$"), (Forget(), "a tensor, not None$")],
+)
+def test_a_strategy_that_returns_no_merged_rows_is_named(strategy: Any, message: str) -> None:
+    with pytest.raises(
+        CheckpointError, match=f"^w: {type(strategy).__name__} must return {message}"
+    ):
+        merge_state_dicts([{"w": torch.ones(2, 3)}] * 4, [strategy])
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -192,7 +192,7 @@ BARE = dataset("bare", "retrieval", [Example("a")] * 8)
         ),
         ([similarity()], (), "'alike' has no loss for its task sts"),
         ([BARE], (InfoNCE(),), "'bare': row 1 has no positive"),
-        ([retrieval()], (Guided(),), "'Guided' needs 'guide'"),
+        ([retrieval()], (Guided(),), "Guided needs 'guide'"),
     ],
 )
 def test_data_and_losses_that_do_not_fit_stop_before_training(
@@ -221,9 +221,18 @@ class ByRow(Loss):
         return embeddings.anchor.sum(1)
 
 
+@dataclass(frozen=True, kw_only=True)
+class Forgetful(Loss):
+    """A loss without a `return`."""
+
+    def __call__(self, embeddings: Embeddings) -> torch.Tensor:
+        return None  # type: ignore[return-value]
+
+
 @pytest.mark.parametrize(
     ("loss", "message"),
     [
+        (Forgetful(), "Forgetful of dataset 'find' must return a tensor with a gradient, not None"),
         (Wild(), r"step \d+ is not finite \(dataset 'find', rows [\d, …]+\)"),
         (ByRow(), r"ByRow of dataset 'find' has the shape \[\d+\]; it must be one number"),
     ],
