@@ -85,18 +85,6 @@ class TensorJob(ABC):
         """The compiled kernels that the job works with, if it does."""
         return None
 
-    def _require_merged(self, merged: Any, expected: Tensor) -> None:
-        """Require that what a strategy returned is a tensor with the shape of a model's rows.
-
-        Raises:
-            ValueError: if it is none, or has another shape.
-        """
-        name = f"{type(self.chain.links[-1]).__name__} must return"
-        if not hasattr(merged, "dtype"):
-            raise ValueError(f"{name} a tensor, not {merged!r}")
-        if merged.numel() != expected.numel():
-            raise ValueError(f"{name} the shape {list(expected.shape)}, not {list(merged.shape)}")
-
     @property
     def unusable(self) -> str:
         """The error message, without the tensor's name, for numbers that are not usable."""
@@ -292,6 +280,18 @@ class MergeJob(TensorJob):
         if self.partial_rows is not None:
             self.partial_rows.fill(rows, encoded, self.sources, self.base)
         return encoded
+
+    def _require_merged(self, merged: Any, expected: Tensor) -> None:
+        """Require that what a strategy returned is a tensor with the shape of a model's rows.
+
+        Raises:
+            ValueError: if it is none, or has another shape.
+        """
+        name = f"{type(self.chain.links[-1]).__name__} must return"
+        if not hasattr(merged, "dtype"):
+            raise ValueError(f"{name} a tensor, not {merged!r}")
+        if merged.numel() != expected.numel():
+            raise ValueError(f"{name} the shape {list(expected.shape)}, not {list(merged.shape)}")
 
     @property
     def unusable(self) -> str:
