@@ -94,6 +94,8 @@ def _format_number(value: float | None, row: ScoreRow, table: ScoreTable) -> str
         return f"{value:.3g}"
     sign = "+" if row.quantity == "difference" else ""
     text = f"{value:{sign}.3f}" if table.less_is_better else f"{100 * value:{sign}.1f}"
+    if sign and float(text) == 0 and not table.less_is_better:
+        text = f"{100 * value:{sign}.2f}"  # an end near zero says on which side it lies
     return text.lstrip("+-") if float(text) == 0 else text
 
 

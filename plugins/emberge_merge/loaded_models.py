@@ -17,8 +17,6 @@ from emberge.wording import count_noun, make_file_name
 # Methods of mergekit that have no weights; for the others a weight is 1 by default.
 _WITHOUT_WEIGHTS = {"arcee_fusion", "karcher", "model_stock", "nearswap", "passthrough"}
 _WITHOUT_WEIGHTS |= {"ram", "ramplus_tl", "sce", "slerp"}
-# Parameters of mergekit that are shares; it takes any number, and merges to nonsense.
-_FRACTIONS = {"density", "t"}
 
 
 def place_loaded_models(
@@ -116,7 +114,7 @@ def build_mergekit_config(
 
 def _require_fractions(parameters: Mapping[str, Any]) -> None:
     """Require that no share among the parameters, their lists and mappings lies outside 0 to 1."""
-    for key in _FRACTIONS & parameters.keys():
+    for key in {"density", "t"} & parameters.keys():  # mergekit takes any number
         value = parameters[key]
         values = value.values() if isinstance(value, Mapping) else value
         for one in values if isinstance(values, Iterable) else [values]:

@@ -187,8 +187,8 @@ class Trainer:
         if (saved_by := state.facts["ranks"]) != self.ranks.size:
             self.warn(
                 f"the first {count_noun(state.step, 'step')} ran on {count_noun(saved_by, 'rank')} and the "
-                f"rest on {self.ranks.size}: with dropout, or a loss without cross_rank, the model differs "
-                "from that of either number"
+                f"rest on {self.ranks.size}: the model differs from that of either number by rounding, and "
+                "by more with dropout or a loss without cross_rank"
             )
         return state.step
 
