@@ -397,11 +397,7 @@ def _describe_hook_error(source: PluginSource, error: pluggy.PluginValidationErr
 
 
 def _refuse_unmarked(module: object, source: PluginSource) -> None:
-    """Refuse a function with a hook's name but without `@hookimpl`, which would be ignored silently.
-
-    Raises:
-        PluginError: if there is such a function; the message names it.
-    """
+    """Refuse a function with a hook's name but without `@hookimpl`, which would be ignored silently."""
     for name, spec in vars(hookspecs).items():
         function = getattr(module, name, None) if hasattr(spec, "emberge_spec") else None
         if inspect.isfunction(function) and not hasattr(function, "emberge_impl"):
@@ -409,12 +405,7 @@ def _refuse_unmarked(module: object, source: PluginSource) -> None:
 
 
 def _require_contract(source: PluginSource, kind: str, name: str, type_: Any) -> None:
-    """Refuse a component that does not follow a contract of its kind; of a place, only its form is checked.
-
-    Raises:
-        PluginError: if the name or place is bad, the type follows none of the contracts, the dataclass is not
-            frozen, or the docstring is missing.
-    """
+    """Refuse a component that follows no contract of its kind; of a place, only its form is checked."""
     label = f"{kind} '{name}' of plugin '{source.name}'"
     if not isinstance(name, str) or not name.isidentifier():
         raise PluginError(f"{label}: a name is letters, digits and underscores")

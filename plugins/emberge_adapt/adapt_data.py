@@ -96,7 +96,7 @@ def _recognise_folder(path: Path, text: str) -> AdaptData:
         )
     if "corpus" in stems or any(file.suffix.lower() in DOCUMENT_SUFFIXES for file in files):
         return AdaptData(label=text, kind="documents", entry={"path": text})
-    listed = ", ".join(file.name for file in files[:5]) or "nothing"
+    listed = ", ".join(file.name for file in files[:5]) or "no files"
     raise DataError(
         f"{text}: the folder has no documents ({', '.join(DOCUMENT_SUFFIXES)}) and no datasets.yaml; it has "
         f"{listed}; name a file of rows in it"

@@ -25,6 +25,8 @@ _IN_DOMAIN = "in"
 _FEW_PAIRS = 1000
 # With a higher score of the base, there is little to gain.
 _EASY_SCORE = 0.95
+# With a lower score of the base, queries and answers may be exchanged.
+_STRANGE_SCORE = 0.2
 _TITLE_WIDTH = 12
 
 
@@ -125,6 +127,11 @@ class AdaptOutcome(os.PathLike[str]):
             yield (
                 "",
                 f"a harder test (--test, --documents): the base already has {100 * base:.0f} of 100",
+            )
+        if base < _STRANGE_SCORE:
+            yield (
+                "",
+                "the rows: the base finds few answers; see that each query has its own beside it",
             )
         units, noun = self._count_test_units()
         if units < 2 * FEWEST_TEST_QUERIES:

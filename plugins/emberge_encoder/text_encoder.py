@@ -125,11 +125,7 @@ class TextEncoder(LayoutOptions):
         )
 
     def _refuse_static(self, checkpoint: Path) -> None:
-        """Refuse a static model that is broken, or lacks what an option asks for.
-
-        Raises:
-            CheckpointError: if the model is refused; names the module or option.
-        """
+        """Refuse a static model that is broken, or lacks what an option asks for."""
         refuse_broken_static(checkpoint)
         allowed = {"prompts", "max_length", *(["dtype"] if self.dtype == "float32" else [])}
         for option in dataclasses.fields(self):

@@ -199,11 +199,7 @@ def _write_longest_text(folder: Path) -> None:
 
 
 def _require_finite_weights(folder: Path) -> None:
-    """Require that no tensor has NaN or infinity, not even one that the compared sentences do not reach.
-
-    Raises:
-        CheckpointError: if there is one; the message has the tensor's name.
-    """
+    """Require that no tensor has NaN or infinity, not even one that the compared sentences do not reach."""
     name = Checkpoint(folder).find_bad_tensor()
     if name is not None:
         raise CheckpointError(
@@ -226,11 +222,7 @@ def _find_gguf_problems(layout: Layout, context: Preflight) -> Iterator[Problem]
 
 
 def _require_equal_embeddings(name: str, figures: Mapping[str, Parity]) -> None:
-    """Require that exports which compute the same model give torch's embeddings.
-
-    Raises:
-        CheckpointError: if one does not; the message has the least cosine.
-    """
+    """Require that exports which compute the same model give torch's embeddings."""
     for key, least_cosine in _LEAST_COSINES.items():
         if key in figures and figures[key].least_cosine < least_cosine:
             raise CheckpointError(

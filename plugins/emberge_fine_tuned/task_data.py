@@ -132,11 +132,7 @@ def _require_classes(
     places: Sequence[str],
     sets: Sequence[Sequence[TaskRow]],
 ) -> None:
-    """Require two classes, and training rows of every class and of every label of another set.
-
-    Raises:
-        DataError: with a line for each set.
-    """
+    """Require two classes, and training rows of every class and of every label of another set."""
     learned = _list_labels(sets[0])
     problems = [] if len(classes) > 1 else [f"{places[0]}: one label, and there must be two"]
     for place, labels in zip(places, [set(classes), *map(_list_labels, sets[1:])], strict=True):

@@ -213,11 +213,7 @@ def _copy_adapter(member: MergeInput, out: Path) -> None:
 
 
 def _require_loadable(folder: Path, trunk: Path) -> None:
-    """Require that the base's class has the modules that adapters change, and that factors are finite.
-
-    Raises:
-        CheckpointError: if a module is missing, whose factors transformers would leave out.
-    """
+    """Require that the base's class has the modules that adapters change, and that factors are finite."""
     import torch
     from safetensors.torch import load_file
     from transformers import AutoConfig, AutoModel

@@ -122,8 +122,8 @@ def test_missing_values_of_pandas_are_no_text(tmp_path: Path) -> None:
     frame = pd.DataFrame({"query": ["a", "b"], "pos": ["c", float("nan")]})
     frame.to_csv(tmp_path / "a.csv", index=False)
     frame.to_parquet(tmp_path / "a.parquet")
-    assert "a.csv:3: 'pos' has no positive" in refusal(tmp_path / "a.csv")
-    assert "a.parquet:2: 'pos' has no positive" in refusal(tmp_path / "a.parquet")
+    assert "a.csv:3: 'pos' is empty" in refusal(tmp_path / "a.csv")
+    assert "a.parquet:2: 'pos' is empty" in refusal(tmp_path / "a.parquet")
 
 
 @pytest.mark.parametrize("score", ["NaN", "-Infinity", "1e999", '"nan"', "true", "[]"])

@@ -121,7 +121,7 @@ class RowParser:
         positives = self._read_texts(row, layout.positives)
         if not positives:
             raise RowError(
-                f"'{layout.positives[0]}' has no positive; a row needs one, so add it or remove the row"
+                f"'{layout.positives[0]}' is empty; a row needs a positive, so add it or remove the row"
             )
         negatives = self._read_texts(row, layout.negatives)
         scores = _read_scores(row, layout, len(positives), len(negatives))

@@ -83,7 +83,7 @@ class Targets:
             try:
                 located = locate_model(reference, self.plugins, reference.files)
             except ConnectionError as error:
-                raise CheckpointError(f"'{reference}' could not be looked for: {error}") from error
+                raise CheckpointError(f"'{reference}' was not found: {error}") from error
             content = hash_model(located.folder, self.hashes, located.adapter)
             artifact = read_artifact(located.adapter or located.folder)
             for folder in filter(None, (located.folder, located.adapter)):
@@ -137,7 +137,7 @@ class Targets:
         try:
             return locate_adapter(reference, self.plugins)
         except ConnectionError as error:
-            raise CheckpointError(f"'{reference}' could not be looked for: {error}") from error
+            raise CheckpointError(f"'{reference}' was not found: {error}") from error
 
 
 def find_targets(

@@ -15,7 +15,7 @@ import hashlib
 import os
 import re
 import shutil
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -55,6 +55,21 @@ class OutFolder:
             raise EmbergeError(
                 f"{self.path} cannot be written ({error.strerror}); choose another folder"
             ) from error
+
+    def require_own(self, recipe: str, steps: Iterable[str]) -> None:
+        """Require that a run of `steps` replaces nothing of the user's own, such as another recipe.yaml.
+
+        Raises:
+            EmbergeError: if it would.
+        """
+        path = self.path / "recipe.yaml"
+        is_own = self.status.is_file() or not path.is_file() or path.read_text("utf-8") == recipe
+        if not is_own:
+            raise EmbergeError(
+                f"{path} was written by no run, and this one would replace it; name another folder"
+            )
+        for step in steps:
+            self._require_free(self.locate_link(step))
 
     def clear_torn(self) -> None:
         """Remove what killed runs left incomplete; call this under the lock."""
@@ -107,13 +122,16 @@ class OutFolder:
     def finish_step(self, step: str, fingerprint: str) -> None:
         """Link `OUT/<id>` to the result and remove the work folder."""
         result, link = self.locate_result(step, fingerprint), self.locate_link(step)
-        if link.exists() and not link.is_symlink():
-            raise EmbergeError(
-                f"{link} is in the way: a link to {result.name} belongs there; move it elsewhere"
-            )
+        self._require_free(link)
         if not link.is_symlink() or os.readlink(link) != result.name:
             replace_link(link, result.name)
         shutil.rmtree(self.locate_work(step, fingerprint), ignore_errors=True)
+
+    def _require_free(self, link: Path) -> None:
+        if link.exists() and not link.is_symlink():
+            raise EmbergeError(
+                f"{link} is in the way: a link to a step's result belongs there; move it elsewhere"
+            )
 
 
 def list_current_results(out: Path) -> list[Path]:

@@ -202,11 +202,7 @@ def number_tokens(text: str, label: str) -> dict[str, int]:
 
 
 def _require_cuttable(path: Path, model: Mapping[str, Any]) -> None:
-    """Require a tokenizer whose vocabulary can be cut.
-
-    Raises:
-        CheckpointError: if it is not WordPiece, Unigram or BPE, or a BPE with marks inside words or dropout.
-    """
+    """Require a tokenizer whose vocabulary can be cut."""
     algorithm = model["type"]
     if algorithm not in ALGORITHMS:
         raise CheckpointError(

@@ -64,7 +64,7 @@ def test_one_column_of_scores_is_of_positives_or_of_all_texts() -> None:
         ({"pos_scores": [float("inf")]}, "'pos_scores' is inf; give a finite number"),
         ({"label": 1.5}, "'label' must be a word or a whole number, not a number"),
         ({"label": ""}, "'label' is empty"),
-        ({"query": "a", "pos": []}, "'pos' has no positive"),
+        ({"query": "a", "pos": []}, "'pos' is empty"),
         ({"pos": ["a", "b", ""]}, r"'pos[2]' is empty"),
     ],
 )

@@ -123,9 +123,7 @@ def test_no_network_is_an_error_when_a_model_is_needed() -> None:
 
     plugins = Plugins()
     plugins.register(Away(), "away")
-    with pytest.raises(
-        CheckpointError, match=r"'nope' could not be looked for: the hub.*no folder \./nope"
-    ):
+    with pytest.raises(CheckpointError, match=r"'nope' was not found: the hub.*no folder \./nope"):
         Targets(plugins, HashCache()).model(ModelRef("nope"))
 
 

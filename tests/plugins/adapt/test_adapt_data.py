@@ -147,13 +147,21 @@ def test_rows_that_no_training_can_use_are_named(
         ("one", b"text\n" + b"a file\n" * 60, r"one column of texts.*folder of documents"),
         ("same", b"query,document\n" + b"a,%d\n" * 60 % (*range(60),), "only 1 different query; "),
         ("latin", whole + "für,über\n".encode("latin-1"), r"csv:62: .*save the file as UTF-8"),
-        ("few", write_pairs(tmp_path / "49.csv", 49).read_bytes(), r"49 rows.*add some"),
+        ("few", write_pairs(tmp_path / "49.csv", 49).read_bytes(), r"49 different rows.*add some"),
+        (
+            "scored",
+            b"query,document,score\n" + b"".join(b"a %d,b %d,1\n" % (i, i) for i in range(60)),
+            "all rows have the score 1,",
+        ),
     ):
         (tmp_path / f"{name}.csv").write_bytes(content)
         with pytest.raises(DataError, match=words):
             read_data_facts(recognise_data(str(tmp_path / f"{name}.csv")), bert, plugins)
     enough = recognise_data(str(write_pairs(tmp_path / "50.csv", 50)))
     assert read_data_facts(enough, bert, plugins).rows == 50
+    (tmp_path / "twice.csv").write_bytes(whole + whole.partition(b"\n")[2])
+    twice = read_data_facts(recognise_data(str(tmp_path / "twice.csv")), bert, plugins)
+    assert (twice.rows, twice.notes) == (60, ("60 rows left out that repeat others",))
     (tmp_path / "empty").mkdir()
     for number in range(60):
         (tmp_path / "empty" / f"{number}.md").write_text("\n", "utf-8")

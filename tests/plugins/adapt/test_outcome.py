@@ -95,6 +95,8 @@ def test_no_gain_beyond_chance_is_shown_with_what_would_help() -> None:
     for word in ("60 queries", "already has 96 of 100", "--effort thorough", "--model"):
         assert word in advice
     assert "next" not in screen_of(outcome)
+    low = replace(scores, means={**SCORES.means, BASE: {"in": 0.05}})
+    assert "see that each query has its own" in screen_of(outcome_of(low))["no gain"]
 
 
 def test_screen_and_tables_conclude_what_the_exit_code_does() -> None:

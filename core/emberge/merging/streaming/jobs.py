@@ -282,11 +282,7 @@ class MergeJob(TensorJob):
         return encoded
 
     def _require_merged(self, merged: Any, expected: Tensor) -> None:
-        """Require that what a strategy returned is a tensor with the shape of a model's rows.
-
-        Raises:
-            ValueError: if it is none, or has another shape.
-        """
+        """Require that what a strategy returned is a tensor with the shape of a model's rows."""
         name = f"{type(self.chain.links[-1]).__name__} must return"
         if not hasattr(merged, "dtype"):
             raise ValueError(f"{name} a tensor, not {merged!r}")

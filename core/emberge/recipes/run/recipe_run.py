@@ -91,6 +91,7 @@ def run_recipe(
     recipe.require_upload_allowed(allow_upload)
     if isinstance(executor, str):
         executor = read_component(executor, Launcher, plugins, "launcher")
+    out_folder.require_own(recipe.kept_text, [step.id for step in recipe.steps])
     out_folder.prepare()
     with explain_disk_full(out_folder), FileLock(out_folder.lock).lock():
         out_folder.clear_torn()

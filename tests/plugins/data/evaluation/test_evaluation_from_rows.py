@@ -266,7 +266,7 @@ def test_labels_of_a_part_are_fitted_on_the_training_part(tmp_path: Path) -> Non
 @pytest.mark.parametrize(
     ("text", "fault"),
     [
-        ("question,answer\nA,B\nC,\n", "a.csv:3: 'answer' has no positive"),
+        ("question,answer\nA,B\nC,\n", "a.csv:3: 'answer' is empty"),
         ("text\nA\n", "a.csv:1: single texts cannot be scored; add a column"),
         ("question\nA\n", "a.csv:2: no column for the positive"),
         ("question,answer\n", "a.csv: there are no rows"),
