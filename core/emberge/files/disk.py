@@ -19,7 +19,7 @@ _RUN_AGAIN = "run again: what is done is kept"
 _ADVICE = {
     errno.ENOSPC: f"make room and {_RUN_AGAIN}",
     errno.EDQUOT: f"make room and {_RUN_AGAIN}",
-    errno.EFBIG: f"files may not be as large here (`ulimit -f`); allow larger ones and {_RUN_AGAIN}",
+    errno.EFBIG: f"files may not grow so large here (`ulimit -f`); allow larger ones and {_RUN_AGAIN}",
     errno.EACCES: "choose another place",
     errno.EPERM: "choose another place",
     errno.EROFS: "choose another place",

@@ -83,7 +83,8 @@ class Targets:
             try:
                 located = locate_model(reference, self.plugins, reference.files)
             except ConnectionError as error:
-                raise CheckpointError(f"'{reference}' was not found: {error}") from error
+                of = "the base of " if Path(reference.main).is_dir() else ""
+                raise CheckpointError(f"{of}'{reference}' was not found: {error}") from error
             content = hash_model(located.folder, self.hashes, located.adapter)
             artifact = read_artifact(located.adapter or located.folder)
             for folder in filter(None, (located.folder, located.adapter)):
