@@ -165,11 +165,7 @@ def _count_documents(documents: str, data: AdaptData, plugins: Plugins) -> int:
 
 
 def _locate_encoder(model: str, plugins: Plugins) -> Path:
-    """Return the folder of a model that embeds texts.
-
-    Raises:
-        CheckpointError: if there is no such model, or it is no encoder.
-    """
+    """Return the folder of a model that embeds texts."""
     try:
         folder = locate_model(ModelRef(model), plugins).folder
     except ConnectionError as error:

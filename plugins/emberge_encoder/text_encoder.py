@@ -110,11 +110,7 @@ class TextEncoder(LayoutOptions):
             return EncoderFacts(problems=(str(error),))
 
     def _describe_static(self, checkpoint: Path) -> EncoderFacts:
-        """Return the facts of a static model, which has tokens' vectors and no transformer.
-
-        Raises:
-            CheckpointError: as `_refuse_static` does, or if a file cannot be read.
-        """
+        """Return the facts of a static model, which has tokens' vectors and no transformer."""
         self._refuse_static(checkpoint)
         return EncoderFacts(
             dimension=read_static_dimension(checkpoint),
@@ -274,11 +270,7 @@ class TextEncoder(LayoutOptions):
         return language_model.base_model, language_model
 
     def _resolve_layout(self, checkpoint: Path) -> tuple[Layout, dict[str, Any]]:
-        """Return the checkpoint's layout with the options applied, and its trunk's config.
-
-        Raises:
-            CheckpointError: if the pooling is unknown or does not fit the attention.
-        """
+        """Return the checkpoint's layout with the options applied, and its trunk's config."""
         facts = CrossEncoderFacts.read(checkpoint)
         # A bare cross-encoder is an encoder of texts for whoever names its pooling.
         if facts.is_one and (self.pooling is None or Checkpoint(checkpoint).modules):

@@ -19,8 +19,7 @@ from emberge import (
     Step,
     Workspace,
 )
-from emberge.files import write_json
-from emberge.model_folder import Checkpoint, TextLimit, read_object
+from emberge.model_folder import Checkpoint
 from emberge_encoder import Layout, is_static_model, is_static_result
 
 from emberge_export.formats import FILES, Format, Precision
@@ -119,18 +118,13 @@ class Export(Step):
                 raise CheckpointError(f"'{model.name}': {_STATIC}")
             _require_finite_weights(folder)
             copy_model(folder, workspace.folder)
-        _write_longest_text(workspace.folder)
         figures = self._write_files(workspace)
         _require_equal_embeddings(model.name, figures)
         details = {"exported": {key: dataclasses.asdict(one) for key, one in figures.items()}}
         return model.describe_change(self.model, "exporting", details)
 
     def _write_files(self, workspace: Workspace) -> dict[str, Parity]:
-        """Export the model in the step's folder, and return the figures of torch and of each file.
-
-        Raises:
-            CheckpointError: if the model cannot be exported, or embeddings are not finite.
-        """
+        """Export the model in the step's folder, and return the figures of torch and of each file."""
         from emberge_export.model_exporter import ModelExporter
 
         folder = workspace.folder
@@ -188,14 +182,6 @@ class Parity:
         )
         mean, least = (round(float(one), 6) for one in (cosines.mean(), cosines.min()))
         return cls(file, round(size / 1e6, 2), len(embeddings), mean, least)
-
-
-def _write_longest_text(folder: Path) -> None:
-    """Write the model's longest text into its tokenizer's config, by which other programs cut texts."""
-    limit = TextLimit.read(folder)
-    path = limit.trunk / "tokenizer_config.json"
-    if path.is_file() and limit.longest is not None:
-        write_json(path, {**read_object(path), "model_max_length": limit.longest})
 
 
 def _require_finite_weights(folder: Path) -> None:

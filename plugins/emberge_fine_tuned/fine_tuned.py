@@ -134,11 +134,7 @@ class FineTuned(TuningOptions, Evaluator):
         return hashlib.sha256(repr((keys, options, version("emberge"))).encode()).hexdigest()
 
     def _load_tasks(self, workspace: Workspace) -> dict[str, TaskData]:
-        """Return the data of all tasks by name, read again at each call: between them it is not in memory.
-
-        Raises:
-            DataError: for rows that do not fit.
-        """
+        """Return the data of all tasks by name, read again at each call: between them it is not in memory."""
         reading = workspace.readers, workspace.data, workspace.work / "media"
         loaded = [load_task(entry, *reading) for entry in self.list_entries()]
         return {data.entry.name: data for data in loaded if data is not None}  # no step is missing

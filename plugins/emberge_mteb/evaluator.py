@@ -115,7 +115,7 @@ class Mteb(TaskOptions, Evaluator):
 
     def plan(self, workspace: Workspace) -> Sequence[TaskInfo]:
         sources = self.list_sources(workspace, self._scored_with)
-        return self._at_sizes([source.describe() for source in sources])
+        return self._at_sizes([source.describe(self.max_length) for source in sources])
 
     @property
     def _scored_with(self) -> str:

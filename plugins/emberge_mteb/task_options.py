@@ -30,13 +30,14 @@ class TaskSource:
     """Texts for `{instruction}` and `{prompt}`."""
     is_local: bool = True
 
-    def describe(self) -> TaskInfo:
-        """Return the facts; a search in the user's own data has its size as note, unless it has limits."""
-        if self.info.note or self.info.kind != "retrieval" or not self.is_local:
-            return self.info
-        counts = Counter(role for role, _ in self.texts())
-        queries, documents = (count_noun(counts[role], role) for role in ("query", "document"))
-        return replace(self.info, note=f"{queries} among {documents}")
+    def describe(self, max_length: int | None) -> TaskInfo:
+        """Return the facts, with a note on what is scored: the size of a search, limits, cut texts."""
+        note = self.info.note
+        if not note and self.info.kind == "retrieval" and self.is_local:
+            counts = Counter(role for role, _ in self.texts())
+            note = " among ".join(count_noun(counts[role], role) for role in ("query", "document"))
+        cut = f"texts cut after {max_length:,} tokens" if max_length else ""
+        return replace(self.info, note=", ".join(filter(None, (note, cut))))
 
 
 @dataclass(frozen=True, kw_only=True)
