@@ -103,6 +103,10 @@ def prepare_adaptation(request: AdaptRequest, plugins: Plugins) -> Adaptation:
         RecipeError: if documents are given for data that is documents itself.
     """
     data = recognise_data(request.data, request.columns)
+    if request.test is not None and Path(request.test).resolve() == Path(request.data).resolve():
+        raise DataError(
+            f"{request.test}: is the data too; test on other rows, or leave --test out to hold some out"
+        )
     if request.test is not None and recognise_data(request.test).kind == "documents":
         raise DataError(
             f"{request.test}: has documents and no queries; a test is a file of rows with queries and their "
@@ -143,12 +147,7 @@ def prepare_adaptation(request: AdaptRequest, plugins: Plugins) -> Adaptation:
 
 
 def _count_documents(documents: str, data: AdaptData, plugins: Plugins) -> int:
-    """Read further documents, so that none ends the evaluation after the trainings; return their number.
-
-    Raises:
-        DataError: if they are no file, or a row has no text.
-        RecipeError: if the data is documents itself.
-    """
+    """Read further documents, so that none ends the evaluation after the trainings; return their number."""
     if data.kind != "rows":
         raise RecipeError(
             f"--documents goes with pairs; put further documents into {data.label} instead"
@@ -159,9 +158,15 @@ def _count_documents(documents: str, data: AdaptData, plugins: Plugins) -> int:
             "line of a .txt file; write them to a file, or name the folder as DATA"
         )
     if documents.lower().endswith(".txt"):
-        return sum(bool(line.strip()) for line in Path(documents).read_bytes().splitlines())
-    rows = read_document_rows(Path(documents), plugins.build_every("reader"))
-    return sum(bool(row.join()) for row in rows)
+        count = sum(bool(line.strip()) for line in Path(documents).read_bytes().splitlines())
+    else:
+        rows = read_document_rows(Path(documents), plugins.build_every("reader"))
+        count = sum(bool(row.join()) for row in rows)
+    if not count:
+        raise DataError(
+            f"{documents}: has no documents; leave --documents out to search those of the rows"
+        )
+    return count
 
 
 def _locate_encoder(model: str, plugins: Plugins) -> Path:

@@ -129,6 +129,18 @@ class Scores:
     """Keys of columns that have a size or a seed, by name."""
     pooled: Scores | None = None
 
+    def is_part_of(self, other: Scores) -> bool:
+        """Return whether another evaluation has the same scores of all models and tasks, and further ones."""
+        own, others = (
+            {
+                (f, t.name, s.values.get(m, {}).get(t.name))
+                for m, f in s.fingerprints.items()
+                for t in s.tasks
+            }
+            for s in (self, other)
+        )
+        return own < others
+
     def list_members(self, model: str) -> tuple[str, ...]:
         """Return the names of an arm's models, or the model's own name."""
         return tuple(self.members.get(model, {"": model}).values())

@@ -146,11 +146,7 @@ def _require_classes(
 
 
 def _hold_out(entry: TaskEntry, rows: Sequence[TaskRow]) -> tuple[list[TaskRow], list[TaskRow]]:
-    """Return (training rows, development rows), split by a seed from the task's name.
-
-    Raises:
-        DataError: if no training row would be left.
-    """
+    """Return (training rows, development rows), split by a seed from the task's name."""
     count = min(_MOST_DEV, math.ceil(len(rows) * _DEV_SHARE))
     if count == len(rows):
         raise DataError(

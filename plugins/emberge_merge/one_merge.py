@@ -107,6 +107,8 @@ def merge(
                 "the second argument is a strategy, and so is `strategy`; leave one out"
             )
         method, strategy = None, strategy if method is None else method
+    if strategy is None and (base_model, parameters) != (None, None):
+        method = method or "linear"  # the library's default
     options = {"strategy": strategy, "weights": weights, **options}
     options = {name: value for name, value in options.items() if value is not None}
     run = partial(
@@ -148,7 +150,7 @@ def _require_options_of_one_kind(method: str | None, stated: Sequence[str]) -> N
     """Require options of mergekit with a method of mergekit, and those of the step without one."""
     if method is None and {"base_model", "parameters"} & set(stated):
         raise RecipeError(
-            "base_model and parameters belong to a method of mergekit; name the method"
+            "base_model and parameters belong to a method of mergekit; leave `strategy` out"
         )
     unused = [name for name in stated if name not in _OPTIONS_WITH_METHOD]
     if method is not None and unused:
@@ -345,11 +347,7 @@ def _parse_step(step: Mapping[str, Any], plugins: Plugins) -> Recipe:
 def _place_settings(
     settings: Mapping[str, Any], options: Mapping[str, Any], plugins: Plugins
 ) -> dict[str, Any]:
-    """Return the options of the step with the settings, each at the strategy or at the step that has it.
-
-    Raises:
-        RecipeError: if an option is given twice.
-    """
+    """Return the options of the step with the settings, each at the strategy or at the step that has it."""
     options = {name: value for name, value in options.items() if name != "models" or value}
     strategy = options.get("strategy", settings.get("strategy"))
     names_of_strategy = _list_options(strategy, plugins)

@@ -54,11 +54,7 @@ class Routed(Backbone):
         return replace(facts, training_problems=())
 
     def _find_router(self, checkpoint: Path) -> str:
-        """Return the path of the model's routers.
-
-        Raises:
-            CheckpointError: if the model has no routers.
-        """
+        """Return the path of the model's routers."""
         from emberge_moe.routed_encoder import ROUTERS
 
         path = Layout.read(checkpoint).trunk_folder / "config.json"

@@ -44,11 +44,7 @@ def run_verb(options: argparse.Namespace, plugins: Plugins) -> int:  # noqa: ARG
 
 
 def _choose_name(options: argparse.Namespace) -> str:
-    """Return the model's name on the hub; a dry run without one gets a name made of the folder's.
-
-    Raises:
-        RecipeError: if this is no dry run and no name was given.
-    """
+    """Return the model's name on the hub; a dry run without one gets a name made of the folder's."""
     if options.name:
         return str(options.name)
     if not options.dry_run:

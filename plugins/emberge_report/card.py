@@ -116,7 +116,8 @@ def draw_card(facts: CardFacts) -> str:
         adapter=facts.artifact.adapter,
         base_code=_write_base(facts.base),
         origin=facts.artifact.origin,
-        weighted=any(parent.weight is not None for parent in facts.parents),
+        weighted=any(parent.weight is not None for parent in facts.parents)
+        and not (isinstance(details, MergeDetails) and details.weight_sum == 0),
         options=_write_options(facts),
         seen=sum(one.examples for one in trainings),
         ways=", ".join(f"{count} {way}" for way, count in ways.items() if count),

@@ -40,11 +40,19 @@ def add_scores(card: str, evaluations: Sequence[tuple[str, Scores]]) -> str:
     if not evaluations:
         return card
     front, body = split_card(card)
-    results = [result for name, scores in evaluations for result in _list_results(name, scores)]
+    # The claims of an evaluation whose scores are those of another are claims on these.
+    verdicts = {one: None for name, scores in evaluations for one in scores.list_verdicts(name)}
+    whole = [
+        (name, scores)
+        for name, scores in evaluations
+        if not any(scores.is_part_of(other) for _, other in evaluations)
+    ]
+    results = [result for name, scores in whole for result in _list_results(name, scores)]
     index = ModelCardData(model_name=evaluations[0][0], eval_results=results).to_yaml()
     template = open_templates().get_template("card_scores.md")
     section = template.render(
-        scored=evaluations,
+        scored=whole,
+        verdicts=list(verdicts),
         describe_size=_describe_size,
         describe_forgetting=describe_forgetting,
         format_points=format_points,

@@ -53,7 +53,12 @@ def draw_page(report: ReportData) -> str:
         subtitle=_write_subtitle(report),
         sentences=[
             *(s for _, scores in report.scores for s in write_verdicts(scores)),
-            *(s for _, scores in report.scores for s in write_conclusions(scores, merges)),
+            *(
+                sentence
+                for _, scores in report.scores
+                if not any(scores.is_part_of(other) for _, other in report.scores)
+                for sentence in write_conclusions(scores, merges)
+            ),
         ],
         provenance=[
             (key, value)
@@ -169,6 +174,6 @@ def _list_sections(report: ReportData) -> Iterator[tuple[str, str]]:
 
 def _write_subtitle(report: ReportData) -> str:
     parts = [(len(report.select_models(origin)), noun) for origin, noun in _NOUNS.items()]
-    parts.append((sum(len(scores.tasks) for _, scores in report.scores), "task"))
+    parts.append((len({task.name for _, scores in report.scores for task in scores.tasks}), "task"))
     text = ", ".join(count_noun(count, noun) for count, noun in parts if count)
     return text or "No model was made."

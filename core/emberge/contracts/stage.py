@@ -196,13 +196,6 @@ class MergeStrategy(Stage):
     """A stage that merges N models into one: the last link of a chain."""
 
     @property
-    def is_empty(self) -> bool:
-        """True if the class defines neither a formula nor a merge."""
-        return (
-            type(self).formula is MergeStrategy.formula and type(self).merge is MergeStrategy.merge
-        )
-
-    @property
     def base_share(self) -> float:
         """The share of the base in the result, by which the models' weights are reduced."""
         return 0.0

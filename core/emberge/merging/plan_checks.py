@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from emberge.contracts import MergeStrategy, MergeTransform, PerModel, Stage, walk_stages
 from emberge.errors import Problem, suggest
 from emberge.merging.chain import ModelOptions, simplify_name
-from emberge.merging.merge_plan import MergePlan
+from emberge.merging.merge_plan import MergePlan, find_weighing_link
 from emberge.merging.request import MergeInput, MergeRequest
 from emberge.merging.template_checks import describe_omissions, describe_template_problems
 from emberge.model_folder import Checkpoint, JoinedFacts, ModelPair, TokenizerFiles, TrunkConfig
@@ -91,7 +91,8 @@ def _find_link_problems(
     """Yield the problems of a link for the models that reach it."""
     if models and len(models) not in link.arity:
         yield Problem(_explain_arity(link, len(models)))
-    if isinstance(link, MergeStrategy) and link.is_empty:
+    methods = {type(link).formula, type(link).merge} if isinstance(link, MergeStrategy) else {1}
+    if methods == {MergeStrategy.formula, MergeStrategy.merge}:
         yield Problem(f"'{link.name_in_messages}' has neither a formula nor a merge; define one")
     if link.base_policy == "required" and not has_base:
         yield Problem(f"'{link.name_in_messages}' needs a base; name it under 'base'")
@@ -200,6 +201,11 @@ def compare_folders(
     if request.template is None and first is not None and first.folder != template.folder:
         warnings += _name_template(template, members)
     warnings += _name_repeated_models(request.inputs)
+    if request.strategy and len({str(m.weight.plain()) for m in request.inputs}) > 1:
+        link, _ = find_weighing_link(request.strategy, request.inputs)
+        if link.weight_role == "unused":
+            name = link.name_in_messages
+            warnings.append(f"'{name}' uses no weights, so those given change nothing")
     warnings += facts.warnings
     base = checkpoints.get(request.base.name) if request.base is not None else None
     if base is not None:

@@ -110,6 +110,8 @@ class _LossTrial:
         before = stack_columns(self.batch).clone()
         state = torch.get_rng_state()
         first, second = (self.loss(self.batch) for _ in range(2))
+        assert isinstance(first, Tensor), f"scalar: the loss must return a tensor, not {first!r}"
+        assert first.isfinite().all(), f"finite: the loss is {first.tolist()}"
         assert torch.equal(first, second), "pure: two calls give different values"
         assert torch.equal(before, stack_columns(self.batch)), "pure: it changes its inputs"
         assert torch.equal(state, torch.get_rng_state()), "pure: it draws random numbers"

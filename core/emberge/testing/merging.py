@@ -142,6 +142,7 @@ class _MergeTrial:
         )
         rows: dict[str, list[Tensor]] = {}
         for block, merged in zip(blocks, merge_blocks(self.chain, blocks, measured), strict=True):
+            assert isinstance(merged, Tensor), f"shapes: it must return a tensor, not {merged!r}"
             rows.setdefault(block.name, []).append(merged)
         return {name: one[0] if len(one) == 1 else torch.cat(one) for name, one in rows.items()}
 
@@ -173,6 +174,7 @@ class _MergeTrial:
         for name, tensor in self.models[0].items():
             found, expected = ((t.shape, t.dtype) for t in (merged[name], tensor))
             assert found == expected, f"shapes: {name} should be {expected} and is {found}"
+            assert merged[name].isfinite().all(), f"finite: {name} has NaN or infinite values"
         for model, copy in zip(inputs, before, strict=True):
             _require_equal("no mutation: an input changed", model, copy)
 

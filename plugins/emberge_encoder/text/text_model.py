@@ -311,11 +311,7 @@ def _load_tail(layout: Layout, width: int, dense: int | None) -> list[nn.Module]
 
 
 def _load_module(layout: Layout, entry: ModuleFolder, width: int) -> nn.Module:
-    """Return a module with its weights; `width` is the size of the transformer's states.
-
-    Raises:
-        CheckpointError: if the module cannot be loaded.
-    """
+    """Return a module with its weights; `width` is the size of the transformer's states."""
     module: nn.Module
     if entry.kind != "Pooling":
         module = load_stock_module(layout.folder, entry)

@@ -57,14 +57,19 @@ def build_artifact(
     weights = {parent: plan.weights[name] for parent, name in names}
     if request.base is not None and request.base.name in plan.weights:
         weights[str(base)] = plan.weights[request.base.name]
+    from emberge.merging import find_weighing_link
+
     trainings = find_trainings(members)
+    is_weighted = any(
+        find_weighing_link(chain, inputs)[0].weight_role != "unused" for chain in request.chains
+    )
     details = MergeDetails(
         strategy=[link.plain() for link in request.strategy],
         weights=weights,
         model_options={
             p: i.plain_options for p, i in zip(parents, inputs, strict=True) if i.options
         },
-        weight_sum=plan.weight_sum,
+        weight_sum=plan.weight_sum if is_weighted else 0.0,  # no link uses them
         models={p: model.fingerprint for p, (_, model) in zip(parents, members, strict=True)},
         tensors={
             "merged": len(plan.merged),

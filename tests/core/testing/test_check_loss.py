@@ -55,6 +55,12 @@ class _Off(Loss):
     def _scalar(self, e: Embeddings, pull: Tensor) -> Tensor:
         return 1 - pull.sum(1)
 
+    def _scalar_forgotten(self, e: Embeddings, pull: Tensor) -> Tensor:
+        return None  # type: ignore[return-value]
+
+    def _finite_nan(self, e: Embeddings, pull: Tensor) -> Tensor:
+        return pull.mean() * torch.nan
+
     def _finite_constant(self, e: Embeddings, pull: Tensor) -> Tensor:
         return torch.tensor(1.0)
 

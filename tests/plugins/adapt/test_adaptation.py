@@ -164,6 +164,7 @@ def test_missing_or_useless_data_is_named_before_any_work(
     (tmp_path / "pages").mkdir()
     (tmp_path / "pages" / "a.md").write_text("open\n", "utf-8")
     (tmp_path / "docs.jsonl").write_text('{"text": "open"}\n{"text": " "}\n', "utf-8")
+    (tmp_path / "none.txt").touch()
     asked = [pairs, "--columns", "query=frage,document=antwort", "--model", str(bert)]
     for words, *named in (
         ([pairs, "--model", "nobody/nothing", "--print"], "nobody/nothing", "--model"),
@@ -174,6 +175,8 @@ def test_missing_or_useless_data_is_named_before_any_work(
             [*asked, "--test", str(tmp_path / "pages"), "--print"],
             "pages: has documents and no queries",
         ),
+        ([*asked, "--test", pairs, "--print"], "pairs.csv: is the data too"),
+        ([*asked, "--documents", str(tmp_path / "none.txt"), "--print"], "none.txt: has no doc"),
         ([*asked, "--documents", str(tmp_path / "docs.jsonl"), "--print"], "docs.jsonl:2:"),
         (
             [*asked, "--documents", str(tmp_path / "pages"), "--print"],

@@ -94,6 +94,11 @@ def test_a_page_and_a_card_have_the_rows_of_the_table(run: FinishedRun, page: st
     assert [
         first.removesuffix(" (in domain)").removesuffix(" (out of domain)") for first in firsts
     ] == titles
+    part = dataclasses.replace(scores, tasks=scores.tasks[:1])
+    assert part.is_part_of(scores)
+    assert not scores.is_part_of(part)
+    both = add_scores("---\n---\n", [("base", part), ("base", scores)])
+    assert both.count("## Scores") == 1
 
 
 def test_differences_of_arms_show_every_seed(page: str) -> None:

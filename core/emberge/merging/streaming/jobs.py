@@ -284,9 +284,9 @@ class MergeJob(TensorJob):
     def _require_merged(self, merged: Any, expected: Tensor) -> None:
         """Require that what a strategy returned is a tensor with the shape of a model's rows."""
         name = f"{type(self.chain.links[-1]).__name__} must return"
-        if not hasattr(merged, "dtype"):
-            raise ValueError(f"{name} a tensor, not {merged!r}")
-        if merged.numel() != expected.numel():
+        if not getattr(merged, "is_floating_point", bool)():
+            raise ValueError(f"{name} a tensor of floats, not {getattr(merged, 'dtype', merged)}")
+        if merged.shape != expected.shape:
             raise ValueError(f"{name} the shape {list(expected.shape)}, not {list(merged.shape)}")
 
     @property

@@ -148,7 +148,10 @@ class Stack(MergeStrategy):
 
 @pytest.mark.parametrize(
     ("strategy", "message"),
-    [(Stack(), r"the shape \[2, 3\], not \[4, 2, 3\]$"), (Forget(), "a tensor, not None$")],
+    [
+        (Stack(), r"the shape \[2, 3\], not \[4, 2, 3\]$"),
+        (Forget(), "a tensor of floats, not None$"),
+    ],
 )
 def test_a_strategy_that_returns_no_merged_rows_is_named(strategy: Any, message: str) -> None:
     with pytest.raises(
