@@ -139,6 +139,14 @@ class Forget(MergeStrategy):
 
 
 @dataclass(frozen=True, kw_only=True)
+class Turn(MergeStrategy):
+    """Give transposed rows."""
+
+    def merge(self, block: Block, stats: Stats) -> Tensor:
+        return block.tensors[0].mT
+
+
+@dataclass(frozen=True, kw_only=True)
 class Stack(MergeStrategy):
     """Give the rows of all models."""
 
@@ -150,6 +158,7 @@ class Stack(MergeStrategy):
     ("strategy", "message"),
     [
         (Stack(), r"the shape \[2, 3\], not \[4, 2, 3\]$"),
+        (Turn(), r"the shape \[2, 3\], not \[3, 2\]$"),
         (Forget(), "a tensor of floats, not None$"),
     ],
 )
