@@ -249,7 +249,9 @@ def _write_options(facts: CardFacts) -> str:
     options = {
         key: value
         for key, value in {**facts.artifact.to_record()["details"], **facts.choice}.items()
-        if key not in _HIDDEN_DETAILS and value not in (None, {}, [])
+        if key not in _HIDDEN_DETAILS
+        and value not in (None, {}, [])
+        and (key, value) != ("weight_sum", 0)
     }
     if isinstance(facts.artifact.details, MergeDetails):
         chain = list(facts.artifact.details.strategy)
@@ -276,8 +278,11 @@ def _list_provenance(facts: CardFacts) -> Iterator[tuple[str, str]]:
     record = facts.record
     versions, component = record.get("versions"), record.get("component")
     details = facts.artifact.details
+    plugins = record.get("plugins")
+    named = plugins.items() if isinstance(plugins, Mapping) else ()
     stated = {
         **(versions if isinstance(versions, Mapping) else {}),
+        **{f"plugin {name}": text for name, text in named if not str(text).startswith("emberge ")},
         "step": f"{facts.name} ({component})" if component else None,
         "seed": details.seed if isinstance(details, TrainingDetails) else record.get("seed"),
         "fingerprint": record.get("fingerprint") or None,

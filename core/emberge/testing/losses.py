@@ -137,10 +137,11 @@ class _LossTrial:
             value, grad = self.compute_gradient(case)
             assert torch.isfinite(value), f"finite: the loss is {float(value)} on {name}"
             assert torch.isfinite(grad).all(), f"finite: the gradient is not, on {name}"
-            is_bare = name == "a plain batch" and not batch.in_batch and not batch.negative.shape[1]
-            assert grad.any() or not is_bare, (
-                "needs: rows without negatives teach it nothing, so `needs` must have contrast"
-            )
+            if name == "a plain batch" and not (grad.any() or self.loss.needs or batch.in_batch):
+                _, contrasted = self.compute_gradient(dataclasses.replace(batch, in_batch=True))
+                assert not contrasted.any(), (
+                    "needs: rows without negatives teach it nothing, so `needs` must have contrast"
+                )
 
     def check_order(self) -> None:
         order = torch.tensor([3, 0, 5, 1, 4, 2])

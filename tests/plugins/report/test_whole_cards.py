@@ -160,6 +160,9 @@ def test_what_a_record_does_not_state_is_not_in_the_card(berts: list[Path], tmp_
     runs.trained(tmp_path, "full", berts[0])
     text = card_of(tmp_path / "full", fingerprint=None, component=None, recipe=None)
     made = text.partition("## How to make it again")[2]
+    own = card_of(tmp_path / "full", plugins={"train": "emberge 0.1.0", "mine": "file mine.py"})
+    assert "| plugin mine | `file mine.py` |" in own
+    assert "plugin train" not in own
     assert made.split() == [
         *["With", "the", "same", "recipe", "or", "command,", "and", "the", "same", "inputs:"],
         *ROWS.split(),
