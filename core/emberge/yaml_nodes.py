@@ -117,7 +117,7 @@ class _Loader(_CoreResolver, yaml.SafeLoader):
     """A reader whose composer alone is used."""
 
 
-# Messages by the context of PyYAML's error, for errors that are where the context begins, not where it ends.
+# Messages for what is wrong where PyYAML began to read something, by its name for that; it notices later.
 _UNFINISHED_MESSAGES = {
     "while scanning a simple key": "a ':' is missing here, or the space after it",
     "while scanning a quoted scalar": "the quote that opens here is not closed",

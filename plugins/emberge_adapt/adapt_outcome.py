@@ -25,7 +25,7 @@ _IN_DOMAIN = "in"
 _FEW_PAIRS = 1000
 # With a higher score of the base, there is little to gain.
 _EASY_SCORE = 0.95
-# With a lower score of the base, queries and answers may be exchanged.
+# With a lower score of the base, queries may stand beside the answers of others.
 _STRANGE_SCORE = 0.2
 _TITLE_WIDTH = 12
 
@@ -128,7 +128,7 @@ class AdaptOutcome(os.PathLike[str]):
                 "",
                 f"a harder test (--test, --documents): the base already has {100 * base:.0f} of 100",
             )
-        if base < _STRANGE_SCORE:
+        if 0 < base < _STRANGE_SCORE and not self.plan.learns_scores:
             yield (
                 "",
                 "the rows: the base finds few answers; see that each query has its own beside it",

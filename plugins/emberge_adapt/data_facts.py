@@ -31,7 +31,7 @@ FEWEST_QUERIES, FEWEST_DOCUMENTS = 30, 10
 class DataFacts:
     """Facts of all rows: their number, tasks, distinct texts, tokens of both sides, and the first rows.
 
-    `smallest_set` is the number of rows of the smallest set.
+    `smallest_set` is about the number of rows of the smallest set. Rows that repeat others are not counted.
     `query_tokens` and `document_tokens` are numbers of tokens that most texts do not exceed. With
     `is_passages`, the rows are passages of documents, and their headings stand for queries.
     """
@@ -128,7 +128,7 @@ def read_data_facts(data: AdaptData, model_folder: Path, plugins: Plugins) -> Da
         rows=sample.row_count,
         tasks=rows.tasks,
         sets=rows.sets,
-        smallest_set=rows.smallest_set or rows.count,
+        smallest_set=(rows.smallest_set or rows.count) * sample.row_count // rows.count,
         queries=len(sample.query_hashes),
         documents=len(sample.document_hashes),
         has_negatives=sample.has_negatives and not rows.draws_positives,
@@ -221,7 +221,7 @@ class _RowSample:
         if row in self._row_hashes and self._drops_repeats:
             return
         self._row_hashes.add(row)
-        self.scores.update(map(float, example.positive_scores or ()))
+        self.scores |= {*(example.positive_scores or ()), *(example.negative_scores or ())}
         self.query_hashes.add(hash(example.anchor))
         self.document_hashes.update(map(hash, example.positives))
         self.has_negatives |= bool(example.negatives)

@@ -16,6 +16,7 @@ from .scores import Estimate as Estimate
 from .scores import ScoredTask as ScoredTask
 from .scores import Scores as Scores
 from .scores import Verdict as Verdict
+from .scores import leave_out_parts as leave_out_parts
 from .scores_file import read_scores as read_scores
 from .scores_file import write_scores as write_scores
 from .task_groups import TITLE_BY_DOMAIN as TITLE_BY_DOMAIN

@@ -129,18 +129,6 @@ class Scores:
     """Keys of columns that have a size or a seed, by name."""
     pooled: Scores | None = None
 
-    def is_part_of(self, other: Scores) -> bool:
-        """Return whether another evaluation has the same scores of all models and tasks, and further ones."""
-        own, others = (
-            {
-                (f, t.name, s.values.get(m, {}).get(t.name))
-                for m, f in s.fingerprints.items()
-                for t in s.tasks
-            }
-            for s in (self, other)
-        )
-        return own < others
-
     def list_members(self, model: str) -> tuple[str, ...]:
         """Return the names of an arm's models, or the model's own name."""
         return tuple(self.members.get(model, {"": model}).values())
@@ -283,3 +271,20 @@ def _normalise_ranks(scores: Sequence[float]) -> list[float]:
     best, worst = max(scores), min(scores)
     span = best - worst
     return [(len(scores) - 1) * (best - score) / span if span else 0.0 for score in scores]
+
+
+def leave_out_parts(evaluations: Sequence[tuple[str, Scores]]) -> list[tuple[str, Scores]]:
+    """Return named evaluations without those whose scores another one has, beside others."""
+    contents = [
+        {
+            (fingerprint, task.name, scores.values.get(model, {}).get(task.name))
+            for model, fingerprint in scores.fingerprints.items()
+            for task in scores.tasks
+        }
+        for _, scores in evaluations
+    ]
+    return [
+        evaluation
+        for evaluation, content in zip(evaluations, contents, strict=True)
+        if not any(content < other for other in contents)
+    ]

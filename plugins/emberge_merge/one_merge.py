@@ -107,8 +107,6 @@ def merge(
                 "the second argument is a strategy, and so is `strategy`; leave one out"
             )
         method, strategy = None, strategy if method is None else method
-    if strategy is None and (base_model, parameters) != (None, None):
-        method = method or "linear"  # the library's default
     options = {"strategy": strategy, "weights": weights, **options}
     options = {name: value for name, value in options.items() if value is not None}
     run = partial(
@@ -125,6 +123,8 @@ def merge(
         if stated:
             raise RecipeError(f"{models} defines the whole merge; leave out {', '.join(stated)}")
         return run(read_merge_file(Path(models), plugins))
+    if strategy is None and not (base_model is None and parameters is None):
+        method = method or "linear"  # the library's default
     _require_options_of_one_kind(method, stated)
     _require_free(out)
     named = {f"models[{number}]": model for number, model in enumerate(models)}

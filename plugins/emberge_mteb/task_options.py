@@ -29,9 +29,10 @@ class TaskSource:
     placeholders: Mapping[str, str]
     """Texts for `{instruction}` and `{prompt}`."""
     is_local: bool = True
+    """True for data of the user's own, which is read without a download."""
 
     def describe(self, max_length: int | None) -> TaskInfo:
-        """Return the facts, with a note on what is scored: the size of a search, limits, cut texts."""
+        """Return the facts, with a note on the numbers of queries and documents, and on cut texts."""
         note = self.info.note
         if not note and self.info.kind == "retrieval" and self.is_local:
             counts = Counter(role for role, _ in self.texts())

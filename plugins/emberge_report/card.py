@@ -40,7 +40,7 @@ _MEDIA = {"image": "images", "audio": "sound"}
 # Details of a step that are elsewhere in the card or help no reader.
 _HIDDEN_DETAILS = {
     *("weights", "models", "datasets", "examples", "seconds", "cpu_seconds", "strategy", "seed"),
-    *("checkpoints", "tensors", "training_cost", "weights_by_layer"),
+    *("checkpoints", "tensors", "training_cost", "weights_by_layer", "uses_weights"),
 }
 
 
@@ -117,7 +117,7 @@ def draw_card(facts: CardFacts) -> str:
         base_code=_write_base(facts.base),
         origin=facts.artifact.origin,
         weighted=any(parent.weight is not None for parent in facts.parents)
-        and not (isinstance(details, MergeDetails) and details.weight_sum == 0),
+        and not (isinstance(details, MergeDetails) and not details.uses_weights),
         options=_write_options(facts),
         seen=sum(one.examples for one in trainings),
         ways=", ".join(f"{count} {way}" for way, count in ways.items() if count),
@@ -249,9 +249,7 @@ def _write_options(facts: CardFacts) -> str:
     options = {
         key: value
         for key, value in {**facts.artifact.to_record()["details"], **facts.choice}.items()
-        if key not in _HIDDEN_DETAILS
-        and value not in (None, {}, [])
-        and (key, value) != ("weight_sum", 0)
+        if key not in _HIDDEN_DETAILS and value not in (None, {}, [])
     }
     if isinstance(facts.artifact.details, MergeDetails):
         chain = list(facts.artifact.details.strategy)

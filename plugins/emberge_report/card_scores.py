@@ -15,6 +15,7 @@ from emberge_evaluate import (
     ScoreTable,
     build_difference_tables,
     build_table,
+    leave_out_parts,
 )
 
 from emberge_report.card import open_templates
@@ -42,11 +43,7 @@ def add_scores(card: str, evaluations: Sequence[tuple[str, Scores]]) -> str:
     front, body = split_card(card)
     # The claims of an evaluation whose scores are those of another are claims on these.
     verdicts = {one: None for name, scores in evaluations for one in scores.list_verdicts(name)}
-    whole = [
-        (name, scores)
-        for name, scores in evaluations
-        if not any(scores.is_part_of(other) for _, other in evaluations)
-    ]
+    whole = leave_out_parts(evaluations)
     results = [result for name, scores in whole for result in _list_results(name, scores)]
     index = ModelCardData(model_name=evaluations[0][0], eval_results=results).to_yaml()
     template = open_templates().get_template("card_scores.md")

@@ -9,7 +9,12 @@ from typing import TYPE_CHECKING, Any
 
 from emberge.contracts import FigureTable, ModelOrigin
 from emberge.wording import count_noun, format_duration, show_chain
-from emberge_evaluate import SINGLE_RUNS, build_difference_tables, build_table
+from emberge_evaluate import (
+    SINGLE_RUNS,
+    build_difference_tables,
+    build_table,
+    leave_out_parts,
+)
 
 from emberge_report import charts, formats, models_view, scores_view
 from emberge_report.charts import NEUTRAL_LOOK, Look
@@ -55,8 +60,7 @@ def draw_page(report: ReportData) -> str:
             *(s for _, scores in report.scores for s in write_verdicts(scores)),
             *(
                 sentence
-                for _, scores in report.scores
-                if not any(scores.is_part_of(other) for _, other in report.scores)
+                for _, scores in leave_out_parts(report.scores)
                 for sentence in write_conclusions(scores, merges)
             ),
         ],

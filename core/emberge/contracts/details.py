@@ -171,6 +171,7 @@ class MergeDetails(Recorded):
     model_options: Mapping[str, Mapping[str, Mapping[str, Any]]] = field(default_factory=dict)
     """Each parent's own options of links."""
     weight_sum: float | None = None
+    uses_weights: bool = True
     models: Mapping[str, str] = field(default_factory=dict)
     """Hash of each parent's content."""
     tensors: Mapping[str, int] = field(default_factory=dict)

@@ -10,7 +10,7 @@ from emberge.contracts import MergeStrategy, MergeTransform, PerModel, Stage, wa
 from emberge.errors import Problem, suggest
 from emberge.merging.chain import ModelOptions, simplify_name
 from emberge.merging.merge_plan import MergePlan, find_weighing_link
-from emberge.merging.request import MergeInput, MergeRequest
+from emberge.merging.request import MergeRequest
 from emberge.merging.template_checks import describe_omissions, describe_template_problems
 from emberge.model_folder import Checkpoint, JoinedFacts, ModelPair, TokenizerFiles, TrunkConfig
 from emberge.tensor_names import HEAD, TensorNames
@@ -91,8 +91,8 @@ def _find_link_problems(
     """Yield the problems of a link for the models that reach it."""
     if models and len(models) not in link.arity:
         yield Problem(_explain_arity(link, len(models)))
-    methods = {type(link).formula, type(link).merge} if isinstance(link, MergeStrategy) else {1}
-    if methods == {MergeStrategy.formula, MergeStrategy.merge}:
+    own = getattr(type(link), "formula", None), getattr(type(link), "merge", None)
+    if own == (MergeStrategy.formula, MergeStrategy.merge):
         yield Problem(f"'{link.name_in_messages}' has neither a formula nor a merge; define one")
     if link.base_policy == "required" and not has_base:
         yield Problem(f"'{link.name_in_messages}' needs a base; name it under 'base'")
@@ -200,12 +200,7 @@ def compare_folders(
     first = next(iter(members.values()), None)
     if request.template is None and first is not None and first.folder != template.folder:
         warnings += _name_template(template, members)
-    warnings += _name_repeated_models(request.inputs)
-    if request.strategy and len({str(m.weight.plain()) for m in request.inputs}) > 1:
-        link, _ = find_weighing_link(request.strategy, request.inputs)
-        if link.weight_role == "unused":
-            name = link.name_in_messages
-            warnings.append(f"'{name}' uses no weights, so those given change nothing")
+    warnings += _find_weight_warnings(request)
     warnings += facts.warnings
     base = checkpoints.get(request.base.name) if request.base is not None else None
     if base is not None:
@@ -249,10 +244,14 @@ def _find_other_experts(members: Mapping[str, Checkpoint]) -> Iterator[Problem]:
         )
 
 
-def _name_repeated_models(inputs: Sequence[MergeInput]) -> Iterator[str]:
-    """Yield a line for each model that stands several times among the inputs, which weighs it more."""
+def _find_weight_warnings(request: MergeRequest) -> Iterator[str]:
+    """Yield a warning of weights that no link uses, and of each model whose weight counts several times."""
+    if request.strategy and len({str(m.weight.plain()) for m in request.inputs}) > 1:
+        link, _ = find_weighing_link(request.strategy, request.inputs)
+        if link.weight_role == "unused":
+            yield f"'{link.name_in_messages}' uses no weights, so those given change nothing"
     names: dict[tuple[object, ...], list[str]] = {}
-    for model in inputs:
+    for model in request.inputs:
         if model.folder is not None:
             content = model.fingerprint or (model.folder.resolve(), model.adapter)
             names.setdefault((content, model.part), []).append(f"'{model.name}'")

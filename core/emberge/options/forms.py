@@ -381,15 +381,11 @@ def read_options(owner: type) -> Mapping[str, Option]:
         for name in inspect.get_annotations(class_):
             if name in fields and name not in options:
                 options[name] = _read_option(class_, fields[name])
+    known = {name for base in owner.__mro__[1:] for name in vars(base)}
+    known |= {name for class_ in owner.__mro__ for name in inspect.get_annotations(class_)}
     for name, value in vars(owner).items():
-        is_known = any(name in inspect.get_annotations(c) for c in owner.__mro__)
-        is_known = is_known or any(name in vars(base) for base in owner.__mro__[1:])
-        if (
-            name.islower()
-            and name[0] != "_"
-            and not is_known
-            and isinstance(value, int | float | str)
-        ):
+        is_option = name.islower() and name[0] != "_" and name not in known
+        if is_option and isinstance(value, int | float | str):
             raise PluginError(
                 f"{owner.__module__}.{owner.__qualname__}: '{name}' has no type, so it is no option; write "
                 f"{name}: {type(value).__name__} = {value!r}, or ClassVar if it is none"

@@ -63,8 +63,8 @@ class OutFolder:
             EmbergeError: if it would.
         """
         path = self.path / "recipe.yaml"
-        is_own = self.status.is_file() or not path.is_file() or path.read_text("utf-8") == recipe
-        if not is_own:
+        is_kept = not path.is_file() or recipe.encode() in (b"", path.read_bytes())
+        if not (is_kept or self.status.is_file()):
             raise EmbergeError(
                 f"{path} was written by no run, and this one would replace it; name another folder"
             )

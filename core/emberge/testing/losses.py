@@ -34,11 +34,11 @@ def check_loss(
     """Check a loss against the laws of training, with and without other rows' texts as negatives.
 
     Always checked: the loss is a pure function with a finite value and finite gradients, also for zero
-    vectors and equal texts. It needs no columns but those that it declares,
-    and learns from rows that have these. The order of rows, and the
-    content and number of places that `valid` masks, do not matter. The loss does not apply its own `weight`,
-    as the runner does. Gradients through the gradient cache, in chunks of any size, equal those of one pass.
-    A loss that gathers gives the same gradients with two ranks as with one.
+    vectors and equal texts. It needs no columns but those that it declares, and learns from rows that have
+    these. The order of rows, and the content and number of places that `valid` masks, do not matter. The loss
+    does not apply its own `weight`, as the runner does. Gradients through the gradient cache, in chunks of
+    any size, equal those of one pass. A loss that gathers gives the same gradients with two ranks as with
+    one.
 
     Checked unless switched off: the lengths of vectors do not matter (`lengths`), a batch of one row gives a
     finite loss (`one_row`), and rows may have different numbers of texts (`padding`).

@@ -16,6 +16,7 @@ from emberge.contracts import (
     TrainingCost,
     TrainingWork,
 )
+from emberge.merging import find_weighing_link
 from emberge.wording import format_counts_by_first_word
 
 if TYPE_CHECKING:
@@ -57,19 +58,17 @@ def build_artifact(
     weights = {parent: plan.weights[name] for parent, name in names}
     if request.base is not None and request.base.name in plan.weights:
         weights[str(base)] = plan.weights[request.base.name]
-    from emberge.merging import find_weighing_link
-
     trainings = find_trainings(members)
-    is_weighted = any(
-        find_weighing_link(chain, inputs)[0].weight_role != "unused" for chain in request.chains
-    )
+    weighing = [find_weighing_link(chain, inputs)[0] for chain in request.chains]
+    uses_weights = any(link.weight_role != "unused" for link in weighing)
     details = MergeDetails(
         strategy=[link.plain() for link in request.strategy],
         weights=weights,
         model_options={
             p: i.plain_options for p, i in zip(parents, inputs, strict=True) if i.options
         },
-        weight_sum=plan.weight_sum if is_weighted else 0.0,  # no link uses them
+        weight_sum=plan.weight_sum if uses_weights else None,
+        uses_weights=uses_weights,
         models={p: model.fingerprint for p, (_, model) in zip(parents, members, strict=True)},
         tensors={
             "merged": len(plan.merged),

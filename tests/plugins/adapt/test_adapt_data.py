@@ -161,7 +161,8 @@ def test_rows_that_no_training_can_use_are_named(
     assert read_data_facts(enough, bert, plugins).rows == 50
     (tmp_path / "twice.csv").write_bytes(whole + whole.partition(b"\n")[2])
     twice = read_data_facts(recognise_data(str(tmp_path / "twice.csv")), bert, plugins)
-    assert (twice.rows, twice.notes) == (60, ("60 rows left out that repeat others",))
+    assert (twice.rows, twice.smallest_set) == (60, 60)
+    assert twice.notes == ("60 rows left out that repeat others",)
     (tmp_path / "empty").mkdir()
     for number in range(60):
         (tmp_path / "empty" / f"{number}.md").write_text("\n", "utf-8")

@@ -116,7 +116,7 @@ def test_what_a_call_would_ignore_is_refused(bert: Path, tmp_path: Path) -> None
     for options in ({"parameters": {"density": 0.5}}, {"base_model": bert}):
         with pytest.raises(RecipeError, match="leave `strategy` out"):
             merge([bert, bert], strategy="linear", out=tmp_path / "merged", **options)
-        with pytest.raises(RecipeError, match=f"leave out .*{next(iter(options))}"):
+        with pytest.raises(RecipeError, match=f"leave out {next(iter(options))}"):
             merge("config.yaml", out=tmp_path / "merged", **options)
 
 

@@ -28,6 +28,7 @@ def test_a_merge_gives_the_bytes_of_the_command(
             **{"strategy": {"slerp": {"t": 0.25}}, "weights": [0.6, 0.4]},
             **{"out": tmp_path / "one", "quiet": True},
         )
+    assert "| Weight |" not in (tmp_path / "one" / "README.md").read_text("utf-8")
     words = ["merge", *names, "--strategy", "slerp", "--set", "t=0.25", "--weight", "0.6,0.4"]
     assert main([*words, "--out", str(tmp_path / "two"), "--quiet"]) == 0
     files = sorted(path.name for path in (tmp_path / "two").iterdir())

@@ -269,7 +269,7 @@ class MergeJob(TensorJob):
             merged = self.chain.merge(self._split_by_link(all_measures), block, self.spec.dtype)
             block.rows.check_rest()
             if not isinstance(merged, np.ndarray):
-                self._require_merged(merged, block.tensors[0])
+                self._require_merged(merged, self._compute_shape(rows))
         encoded = encode_rows(merged, self.spec.dtype)
         if isinstance(encoded, np.ndarray):
             assert self.kernels is not None
@@ -281,13 +281,18 @@ class MergeJob(TensorJob):
             self.partial_rows.fill(rows, encoded, self.sources, self.base)
         return encoded
 
-    def _require_merged(self, merged: Any, expected: Tensor) -> None:
+    def _compute_shape(self, rows: range) -> Shape:
+        """Return the shape of one model's rows; a 0-D or 1-D tensor is one row."""
+        shape = self.spec.shape
+        return (len(rows), *shape[1:]) if len(shape) > 1 else shape
+
+    def _require_merged(self, merged: Any, shape: Shape) -> None:
         """Require that what a strategy returned is a tensor with the shape of a model's rows."""
         name = f"{type(self.chain.links[-1]).__name__} must return"
         if not getattr(merged, "is_floating_point", bool)():
             raise ValueError(f"{name} a tensor of floats, not {getattr(merged, 'dtype', merged)}")
-        if merged.shape != expected.shape:
-            raise ValueError(f"{name} the shape {list(expected.shape)}, not {list(merged.shape)}")
+        if tuple(merged.shape) != tuple(shape):
+            raise ValueError(f"{name} the shape {list(shape)}, not {list(merged.shape)}")
 
     @property
     def unusable(self) -> str:
@@ -335,9 +340,7 @@ class MergeJob(TensorJob):
         checks_values: bool,
     ) -> Block:
         """Return a block of some rows, read from the models and from `base`, unless that is None."""
-        whole_shape = self.spec.shape
-        start = rows.start * as_row_shape(whole_shape)[1]
-        shape = (len(rows), *whole_shape[1:]) if len(whole_shape) > 1 else whole_shape
+        start, shape = rows.start * as_row_shape(self.spec.shape)[1], self._compute_shape(rows)
         sources = [*self.sources, *([base] if base is not None else [])]
         read_rows: StoredRows | DecodedRows
         if device == "cpu" and self._uses_kernels:

@@ -264,10 +264,10 @@ def test_something_in_the_place_of_a_link_or_out_is_named_and_stays(tmp_path: Pa
     assert (tmp_path / "a" / "mine").read_text() == "precious"
     assert not (tmp_path / ".work").exists()  # before any step
     (tmp_path / "own").mkdir()
-    (tmp_path / "own" / "recipe.yaml").write_text("mine")
+    (tmp_path / "own" / "recipe.yaml").write_bytes(b"mine \xff")
     with pytest.raises(EmbergeError, match="written by no run"):
         run_recipe({"steps": {"a": {"write": {}}}}, tmp_path / "own", toy())
-    assert (tmp_path / "own" / "recipe.yaml").read_text() == "mine"
+    assert (tmp_path / "own" / "recipe.yaml").read_bytes() == b"mine \xff"
     (tmp_path / "out").write_text("")
     with pytest.raises(EmbergeError, match="choose another folder"):
         run_recipe(recipe(a=Write()), tmp_path / "out", toy())
